@@ -158,7 +158,7 @@ def name(number: int) -> str:
 def lease(number: int, *, held: bool) -> dict[str, Any]:
     """Return a lease as machine and function write it: some 700 bytes with cursor and live record."""
     fence = {"N": str(number % 3000 + 1)}
-    item: dict[str, Any] = typed_values.key(name(number), "lease") | {
+    item: dict[str, Any] = typed_values.item_key(name(number), "lease") | {
         "generation": {"N": str(number % 40 + 1)},
         "started_at": {"S": "2026-01-01T00:00:00.000Z"},
         "fence": fence,
@@ -167,8 +167,8 @@ def lease(number: int, *, held: bool) -> dict[str, Any]:
         "holder": {"S": "A/8f8a0a41-3d5e-4b57-9a0e-0f8a4c1c7d11"},
         "expires_at_ms": {"N": str(NOW_MS + HELD_MS)},
         "partitions": {"N": "1"},
-        "layout": typed_values.number(control_record.LAYOUT),
-        "known": control_record.known(evidence.Known()),
+        "layout": typed_values.number_value(control_record.LAYOUT),
+        "known": control_record.ledger_sum_value(evidence.Known()),
         "cursor": {"S": f"{number:032d}"},
         "live": {"M": {"fence": fence} | {name: {"N": str(NOW_MS)} for name in _INSTANTS}},
     }
@@ -238,7 +238,7 @@ def run(url: str, sample: int) -> Row:
     def page(counted: Any) -> None:
         records = StreamRecords(counted, TABLE)
         ids = records.streams(name(0), LIMIT + 1)
-        read = records.read_briefly(ids[:LIMIT])
+        read = records.read_for_status(ids[:LIMIT])
         status.page(ids, read, LIMIT, NOW_MS, 1, Retries(1, 1), lambda: False)
 
     def plain(counted: Any) -> None:

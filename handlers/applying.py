@@ -80,7 +80,7 @@ def known(after: str) -> Any:
 
 def states(stream_ids: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Returns the status and the reason of each stream that was ever started, as its `GET` shows them."""
-    read, at_ms = store().read_briefly(stream_ids), now_ms()
+    read, at_ms = store().read_for_status(stream_ids), now_ms()
     records = ((one, read(one)) for one in stream_ids)
     shown = {
         one: status.answer(one, found, at_ms, DEAD_AFTER_MS, RETRIES, is_brief=True)

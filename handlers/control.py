@@ -157,7 +157,7 @@ def _streams(asked: Asked) -> Answer:
     request, is_late = status.LISTING.read(asked.query), late_after(PAGE_S)
     # One more id than the page shows tells whether there is a next page.
     ids = stage.store.streams(request.after, request.limit + 1)
-    read = stage.store.read_briefly(ids[: request.limit])
+    read = stage.store.read_for_status(ids[: request.limit])
     page = status.page(
         ids, lambda one: stage.known.beside(one, read(one)), request.limit, *stage.judged, is_late, stage.lag_ms
     )

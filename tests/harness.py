@@ -246,7 +246,7 @@ class Service:
             for row in self.raw("control", stream_id, "connection#")
         ]
         shown = [ledger_records.live_record(item) for item in self.raw("control", stream_id, "lease")]
-        every = ledger_records.with_live(rows, next(iter(shown), None))
+        every = ledger_records.with_live_record(rows, next(iter(shown), None))
         plain = [{name: _plain(value) for name, value in row.items()} for row in every]
         return sorted(plain, key=lambda row: int(row["fence"]))
 

@@ -23,7 +23,7 @@ from handlers.api.problems import Problem
 from handlers.api.queries import FOR_EVER, Listing, PageRequest
 from handlers.connection.inputs import LOG, LONGEST_WAIT_MS, Layout, Order
 from handlers.store.event_items import Entry, StoredEvent
-from handlers.store.event_reader import key_at
+from handlers.store.event_reader import key_of_position
 
 LIMIT, MOST = 100, 1000
 # Lambda's limit for an answer is "6 MB", 6,291,556 bytes; the difference is for what surrounds the events.
@@ -52,7 +52,7 @@ def check_place(after: str, order: Order, *, by_time: bool = False) -> None:
     try:
         is_there = after.startswith(TIME) == by_time and own.startswith("key.") == (order == "none")
         if is_there and order == "none":
-            key_at(own)
+            key_of_position(own)
     except ValueError:
         is_there = False
     if after and not is_there:

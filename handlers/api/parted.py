@@ -48,7 +48,7 @@ class Parted:
         found = list(rows)
         for name in dict.fromkeys(row["stream"].partition(":")[0] for row in rows):
             part_ids = self._known.parts(name)
-            read = self._store.read_briefly(part_ids)
+            read = self._store.read_for_status(part_ids)
             records = {one: read(one) for one in part_ids}
             first = min((one for one in part_ids if records[one] is not None), key=str.encode, default=None)
             at = next((at for at, row in enumerate(found) if row["stream"] == first), None)

@@ -51,7 +51,7 @@ def latest(store: StreamRecords, events_table: str, stream_id: str, parts: Seque
     """
     table, each = Table(store.dynamodb, events_table), parts or (stream_id,)
     layouts = {one: store.layout(one) or Layout() for one in each}
-    places = {one: event_reader.newest_place(table, one, layouts[one], -(-LATEST // len(each))) for one in each}
+    places = {one: event_reader.place_before_newest(table, one, layouts[one], -(-LATEST // len(each))) for one in each}
     place = part_places.written({tag_of(one): places[one] for one in parts if places[one]})
     return {"stream": stream_id, "after": (place if parts else places[stream_id]) or None}
 

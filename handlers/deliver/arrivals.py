@@ -19,8 +19,8 @@ from dataclasses import field
 from typing import NamedTuple
 
 from handlers.errors import StoreUnavailable
-from handlers.store.control_table import Table, Waits
-from handlers.store.typed_values import Item, count, expiry, key, number, text
+from handlers.store.control_table import Table, WaitBeforeRetry
+from handlers.store.typed_values import Item, expiry, item_key, number_value, read_int, read_text
 from handlers.values import dataclass
 
 # How long arrivals are kept. Later, a sink reads the events themselves.
@@ -125,7 +125,7 @@ class Arrivals:
         brought: Mapping[str, tuple[Sequence[Entry], str]],
         now_ms: int,
         sent: Mapping[str, Sent] | None = None,
-        waits: Waits | None = None,
+        waits: WaitBeforeRetry | None = None,
     ) -> dict[str, Arrival]:
         """Notes an arrival for each stream and returns it; raises StoreUnavailable.
 
@@ -181,19 +181,19 @@ class Arrivals:
 
     def newest(self, stream_id: str, most: int) -> list[Arrival]:
         """Returns the newest arrivals, the newest first; raises StoreUnavailable."""
-        return [arrival_of(item) for item in self._table.newest(stream_id, PREFIX, most)]
+        return [arrival_of(item) for item in self._table.newest_records(stream_id, PREFIX, most)]
 
     def since(self, stream_id: str, from_number: int, most: int) -> list[Arrival]:
         """Returns the first arrivals from a number on; raises StoreUnavailable."""
         values = {":stream": stream_id, ":from": _sort_key(from_number), ":behind": _BEHIND}
         condition = "PK = :stream AND SK BETWEEN :from AND :behind"
-        return [arrival_of(item) for item in self._table.first(most, condition, values, ConsistentRead=True)]
+        return [arrival_of(item) for item in self._table.query_first(most, condition, values, ConsistentRead=True)]
 
     def preceding(self, stream_id: str, number: int) -> Arrival | None:
         """Returns the last arrival before the number; None if there is none. Raises StoreUnavailable."""
         values = {":stream": stream_id, ":first": PREFIX, ":last": _sort_key(number - 1)}
         condition = "PK = :stream AND SK BETWEEN :first AND :last"
-        items = self._table.first(1, condition, values, ConsistentRead=True, ScanIndexForward=False)
+        items = self._table.query_first(1, condition, values, ConsistentRead=True, ScanIndexForward=False)
         return arrival_of(items[0]) if items else None
 
 
@@ -205,10 +205,10 @@ def _item(stream_id: str, arrival: Arrival) -> Item:
     taken = json.dumps(arrival.taken, ensure_ascii=False, separators=(",", ":"))
     entries = json.dumps(arrival.entries, ensure_ascii=False, separators=(",", ":"))
     return {
-        **key(stream_id, _sort_key(arrival.number)),
-        "before": number(arrival.before),
-        "total": number(arrival.total),
-        "at_ms": number(arrival.at_ms),
+        **item_key(stream_id, _sort_key(arrival.number)),
+        "before": number_value(arrival.before),
+        "total": number_value(arrival.total),
+        "at_ms": number_value(arrival.at_ms),
         "mark": {"S": arrival.mark},
         "entries": _packed(entries, UNIT_BYTES - len(taken)),
         **({"taken": {"S": taken}} if arrival.taken else {}),
@@ -228,11 +228,11 @@ def arrival_of(item: Item) -> Arrival:
     texts = json.loads(entries["S"] if "S" in entries else zlib.decompress(entries["B"]))
     return Arrival(
         int(item["SK"]["S"][len(PREFIX) :]),
-        count(item, "before") or 0,
-        count(item, "total") or 0,
-        count(item, "at_ms") or 0,
-        text(item, "mark") or "",
+        read_int(item, "before") or 0,
+        read_int(item, "total") or 0,
+        read_int(item, "at_ms") or 0,
+        read_text(item, "mark") or "",
         tuple(Entry(*one) for one in texts),
-        json.loads(text(item, "taken") or "{}"),
-        json.loads(text(item, "part") or "{}"),
+        json.loads(read_text(item, "taken") or "{}"),
+        json.loads(read_text(item, "part") or "{}"),
     )

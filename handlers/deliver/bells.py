@@ -14,8 +14,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from handlers.store.control_table import Table, Waits
-from handlers.store.typed_values import Item, count, key, number
+from handlers.store.control_table import Table, WaitBeforeRetry
+from handlers.store.typed_values import Item, item_key, number_value, read_int
 
 # A bell without an answer is due after this time. A worker that needs longer extends it.
 ANSWERED_MS = 10_000
@@ -56,7 +56,7 @@ class Bells:
     def __init__(self, table: Table) -> None:
         self._table = table
 
-    def ring(self, bells: Sequence[Bell], waits: Waits | None = None) -> list[Bell]:
+    def ring(self, bells: Sequence[Bell], waits: WaitBeforeRetry | None = None) -> list[Bell]:
         """Returns the bells that were not out, and are now; `waits` as in Arrivals.note. Raises StoreUnavailable."""
         is_new = self._table.insert([_item(bell) for bell in bells], waits)
         return [bell for bell, is_out in zip(bells, is_new, strict=True) if is_out]
@@ -67,7 +67,7 @@ class Bells:
         If the answer is lost, the client sends the request again, and finds what the first one wrote.
         """
         condition = "#until_ms = :mine OR #until_ms = :until_ms"
-        is_held = self._table.set(_key(bell.place), {"until_ms": until_ms}, condition, mine=bell.until_ms)
+        is_held = self._table.set_attributes(_key(bell.place), {"until_ms": until_ms}, condition, mine=bell.until_ms)
         return bell._replace(until_ms=until_ms) if is_held else None
 
     def force(self, bell: Bell) -> Bell:
@@ -77,7 +77,7 @@ class Bells:
 
     def end(self, bell: Bell) -> None:
         """Takes the bell back, unless it was rung again since."""
-        self._table.delete(_key(bell.place), "#until_ms = :mine", {":mine": number(bell.until_ms)})
+        self._table.delete(_key(bell.place), "#until_ms = :mine", {":mine": number_value(bell.until_ms)})
 
     def at(self, place: Place) -> Bell | None:
         """Returns the bell of a place; None if none is out."""
@@ -89,7 +89,7 @@ class Bells:
         """Yields every bell that is out; raises StoreUnavailable."""
         for partition in range(PARTITIONS):
             values = {":bells": _partition(partition)}
-            yield from map(_bell, self._table.each("PK = :bells", values, ConsistentRead=True, Limit=_PAGE))
+            yield from map(_bell, self._table.query_items("PK = :bells", values, ConsistentRead=True, Limit=_PAGE))
 
 
 def _partition(of: int) -> str:
@@ -100,14 +100,14 @@ def _partition(of: int) -> str:
 def _key(place: Place) -> Item:
     # Neither part can hold a line end.
     name = f"{place.label}\n{place.stream_id}"
-    return key(_partition(zlib.crc32(name.encode()) % PARTITIONS), name)
+    return item_key(_partition(zlib.crc32(name.encode()) % PARTITIONS), name)
 
 
 def _item(bell: Bell) -> Item:
-    until = number(bell.until_ms)
-    return {**_key(bell.place), "until_ms": until, "arrival": number(bell.arrival), "rung_ms": until}
+    until = number_value(bell.until_ms)
+    return {**_key(bell.place), "until_ms": until, "arrival": number_value(bell.arrival), "rung_ms": until}
 
 
 def _bell(item: Item) -> Bell:
     label, _, stream_id = item["SK"]["S"].partition("\n")
-    return Bell(Place(stream_id, label), *(count(item, name) or 0 for name in ("until_ms", "arrival", "rung_ms")))
+    return Bell(Place(stream_id, label), *(read_int(item, name) or 0 for name in ("until_ms", "arrival", "rung_ms")))

@@ -19,7 +19,7 @@ from handlers.deliver.table_records import Brought, Record, by_stream
 from handlers.deliver.worker import DeliveryPorts, Worked, Worker
 from handlers.errors import StoreUnavailable
 from handlers.profile.deliver_field import Target
-from handlers.store.control_table import Waits
+from handlers.store.control_table import WaitBeforeRetry
 from handlers.values import dataclass
 
 # For how many sinks a sweep measures how far they are behind, and how many due bells it gathers before it rings them.
@@ -110,7 +110,7 @@ class Delivery:
         bells = [Bell(place, until_ms, number) for place, number in places]
         self.ports.call(self.bells.ring(bells, self._waits()))
 
-    def _waits(self) -> Waits:
+    def _waits(self) -> WaitBeforeRetry:
         """Returns the waits that give a busy table time: the records of a failed call would come again, in halves."""
         left = iter(BUSY_MS)
 

@@ -175,7 +175,7 @@ class SinkRecords:
     def all(self, stream_id: str) -> list[SinkRecord]:
         """Returns the records of a stream's sinks, with those of former ones; raises StoreUnavailable."""
         condition, values = "PK = :stream AND begins_with(SK, :prefix)", {":stream": stream_id, ":prefix": PREFIX}
-        return [_record(item) for item in self._table.each(condition, values, ConsistentRead=True)]
+        return [_record(item) for item in self._table.query_items(condition, values, ConsistentRead=True)]
 
     def with_end(self, stream_id: str, sinks: int) -> tuple[Arrival | None, dict[str, SinkRecord]]:
         """Returns a stream's newest arrival and its sinks' records; by one read if it never had more than `sinks`.
@@ -184,10 +184,10 @@ class SinkRecords:
         """
         more = {"ConsistentRead": True, "ScanIndexForward": False}
         # Records sort behind arrivals.
-        items = self._table.first(sinks + 1, "PK = :stream", {":stream": stream_id}, **more)
+        items = self._table.query_first(sinks + 1, "PK = :stream", {":stream": stream_id}, **more)
         records = [_record(item) for item in items if item["SK"]["S"].startswith(PREFIX)]
         if len(records) > sinks:
-            records, items = self.all(stream_id), self._table.newest(stream_id, ARRIVAL, 1)
+            records, items = self.all(stream_id), self._table.newest_records(stream_id, ARRIVAL, 1)
         end = next((arrival_of(item) for item in items if item["SK"]["S"].startswith(ARRIVAL)), None)
         return end, {one.sink: one for one in records}
 
@@ -197,12 +197,12 @@ class SinkRecords:
         If the answer is lost, the client sends the request again, which is refused because of the first one.
         """
         saved = replace(record, turn=record.turn + 1, waits=record.waits[:_MOST_WORDS])
-        key = typed_values.key(place.stream_id, f"{PREFIX}{place.label}")
+        key = typed_values.item_key(place.stream_id, f"{PREFIX}{place.label}")
         attributes = {name: getattr(saved, name) for name in _NAMES}
         if record.turn:
-            is_saved = self._table.set(key, attributes, "#turn = :read", read=record.turn)
+            is_saved = self._table.set_attributes(key, attributes, "#turn = :read", read=record.turn)
         else:
-            is_saved = self._table.set(key, attributes, IS_NEW)
+            is_saved = self._table.set_attributes(key, attributes, IS_NEW)
         return saved if is_saved or self.read(place) == saved else None
 
 

@@ -19,9 +19,9 @@ from handlers.deliver.delivery_records import ALL, Apart, SinkRecord, settled
 from handlers.errors import StoreUnavailable
 from handlers.store.control_table import KEYS, Table
 from handlers.store.event_items import Entry as Stored
-from handlers.store.event_items import StoredEvent, stored_event
+from handlers.store.event_items import StoredEvent, to_stored_event
 from handlers.store.segment_reader import LOG_SUFFIX, stored_events
-from handlers.store.typed_values import Item, key
+from handlers.store.typed_values import Item, item_key
 from handlers.values import dataclass
 
 MOST_BYTES = 4 * 1024 * 1024
@@ -160,7 +160,7 @@ class Feed:
 
     def _items(self, entries: Sequence[Entry]) -> dict[tuple[str, str], Item]:
         """Returns the items of the entries that still exist, at least as new as their arrivals."""
-        keys = {(one.partition, one.key): key(one.partition, one.key) for one in entries}
+        keys = {(one.partition, one.key): item_key(one.partition, one.key) for one in entries}
         logs = {name for name in keys if name[0].endswith(LOG_SUFFIX)}
         # An item with an event never changes, so a read at half the price shows the event, or shows nothing yet.
         found = self._read([one for name, one in keys.items() if name not in logs], consistent=False)
@@ -168,7 +168,7 @@ class Feed:
         return found | self._read([keys[name] for name in unsure], consistent=True)
 
     def _read(self, keys: list[Item], *, consistent: bool) -> dict[tuple[str, str], Item]:
-        found = self.events.items(keys, consistent=consistent) if keys else []
+        found = self.events.batch_get(keys, consistent=consistent) if keys else []
         return {(item["PK"]["S"], item["SK"]["S"]): item for item in found}
 
     # --- what came before ---------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def messages_of(stream_id: str, item: Item | None) -> tuple[list[Message], str]:
         return [], ""
     try:
         is_log = item["PK"]["S"].endswith(LOG_SUFFIX)
-        events = list(stored_events(item, _absent)) if is_log else [stored_event(item, _absent)]
+        events = list(stored_events(item, _absent)) if is_log else [to_stored_event(item, _absent)]
     except StoreUnavailable as problem:
         return [], str(problem)
     except (ValueError, KeyError, TypeError) as problem:

@@ -78,7 +78,7 @@ def _behind(events: Table, noted: Sequence[Arrival]) -> list[Entry]:
         values = {":partition": partition, ":after": _place(newest)}
         keys = events.query("PK = :partition AND #place > :after", values, **more)["Items"]
         # Only the attributes that count events, without the bodies.
-        items = events.items(keys, consistent=True, only=("PK", "SK", *TIMED, *NO_NEW_EVENT))
+        items = events.batch_get(keys, consistent=True, only=("PK", "SK", *TIMED, *NO_NEW_EVENT))
         found += filter(None, map(entry_of, items))
     return found
 

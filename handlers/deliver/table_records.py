@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from handlers.deliver.arrivals import Entry
 from handlers.store.event_items import PLACES, PROMISED, stream_of
 from handlers.store.segment_reader import LOG_SUFFIX, is_segment
-from handlers.store.typed_values import Item, count
+from handlers.store.typed_values import Item, read_int
 
 Record = Mapping[str, Any]
 # The attributes that say when an item came, and how many events a segment has.
@@ -63,7 +63,9 @@ def entry_of(image: Item) -> Entry | None:
     is_log = image["PK"]["S"].endswith(LOG_SUFFIX)
     if image.keys() & NO_NEW_EVENT or (is_log and not is_segment(image)):
         return None
-    events, at_ms = (count(image, "events"), count(image, "at_ms")) if is_log else (1, count(image, "received_at_ms"))
+    events, at_ms = (
+        (read_int(image, "events"), read_int(image, "at_ms")) if is_log else (1, read_int(image, "received_at_ms"))
+    )
     return Entry(image["PK"]["S"], image["SK"]["S"], events or 1, at_ms or 0)
 
 

@@ -77,9 +77,9 @@ class FleetRecords:
         # Later than the application that it replaces, whatever the clock says.
         begun_ms, expiry = max(now_ms, self.read().begun_ms + 1), typed_values.expiry(now_ms, KEEP_DAYS)
         for number, part in enumerate(parts):
-            self._table.set(_part(digest, number), {"data": part, **expiry})
+            self._table.set_attributes(_part(digest, number), {"data": part, **expiry})
         fleet = Fleet(execution, digest, APPLYING, "", len(parts), *wanted.counts(), begun_ms=begun_ms)
-        self._table.set(typed_values.key(GROUP, self._prepared(execution)), asdict(fleet) | expiry)
+        self._table.set_attributes(typed_values.item_key(GROUP, self._prepared(execution)), asdict(fleet) | expiry)
 
     def begin(self, execution: str) -> Fleet:
         """Returns the application that runs: that of `execution`, unless it is not prepared or a later one has begun.
@@ -124,8 +124,8 @@ class FleetRecords:
 
     def _write(self, values: Mapping[str, Any], execution: str) -> bool:
         """Returns whether the record still named `execution`, "" if there was none, and has the values now."""
-        place, named = typed_values.key(GROUP, self._name), {"named": execution} if execution else {}
-        return self._table.set(place, values, "#execution = :named" if execution else IS_NEW, **named)
+        place, named = typed_values.item_key(GROUP, self._name), {"named": execution} if execution else {}
+        return self._table.set_attributes(place, values, "#execution = :named" if execution else IS_NEW, **named)
 
     def _prepared(self, execution: str) -> str:
         return f"{self._name}-next#{execution.rpartition(':')[2]}"
@@ -137,4 +137,4 @@ def digest_of(wanted: Wanted) -> str:
 
 
 def _part(digest: str, number: int) -> dict[str, Any]:
-    return typed_values.key(GROUP, f"fleet-document#{digest}#{number:04d}")
+    return typed_values.item_key(GROUP, f"fleet-document#{digest}#{number:04d}")

@@ -128,7 +128,7 @@ class Redrive:
             if outcome.outcome != LEFT and not self.dry_run:
                 if letter.key:
                     # Written before the message is deleted: after a kill in between, the next walk counts the event.
-                    self.stage.records.put_back(letter.stream_id, letter.fence, letter.key)
+                    self.stage.records.record_put_back(letter.stream_id, letter.fence, letter.key)
                 self.stage.delete(letter.messages)
                 for message in letter.messages:
                     del self._held[message.id]

@@ -21,14 +21,14 @@ from handlers.store.event_items import (
     StoredEvent,
     body_of,
     event_item,
-    in_bucket,
     partition_key,
-    stored_event,
+    to_stored_event,
+    with_object_reference,
 )
 from handlers.store.overflow import Objects
 from handlers.store.segment_reader import BEHIND, is_segment, log_key, segment_of, stored_events
-from handlers.store.segment_writer import MAX_SEGMENT_BYTES, elsewhere, segment_item
-from handlers.store.typed_values import DAY_S, MAX_ITEM_BYTES, Item, count, size_bytes
+from handlers.store.segment_writer import MAX_SEGMENT_BYTES, object_of_event, segment_item
+from handlers.store.typed_values import DAY_S, MAX_ITEM_BYTES, Item, read_int, size_bytes
 
 STORED, KNOWN = "stored", "known"
 # The event's number in its connection if no mark has one: greater than any number that a connection reaches.
@@ -56,7 +56,7 @@ class Events:
         number = UNNUMBERED + zlib.crc32(event.key.encode())
         item = event_item(stream_id, fence, number, event, StoragePolicy(partitions, order=layout.order))
         if there is not None and "dead_letter" not in there:
-            if stored_event(there, self.objects.find).data != event.data:
+            if to_stored_event(there, self.objects.find).data != event.data:
                 raise NotStored("another body is stored under its key")
             return KNOWN
         if there is not None:
@@ -65,7 +65,7 @@ class Events:
             item |= {name: there[name] for name in KEPT if name in there}
         body = None
         if size_bytes(item) > MAX_ITEM_BYTES:
-            referring, body = in_bucket(item), body_of(item)
+            referring, body = with_object_reference(item), body_of(item)
             if size_bytes(referring) > MAX_ITEM_BYTES:
                 raise NotStored("its id and its name are too large for an item")
             item = referring
@@ -111,7 +111,7 @@ class Events:
     def _find(self, stream_id: str, key: str) -> tuple[Item, StoredEvent] | None:
         """Returns the segment and the event, or its mark, with this key, newest first; None if the log has none."""
         condition, values = "PK = :partition AND SK < :bound", {":partition": log_key(stream_id), ":bound": BEHIND}
-        for item in self._table.each(condition, values, ScanIndexForward=False, ConsistentRead=True):
+        for item in self._table.query_items(condition, values, ScanIndexForward=False, ConsistentRead=True):
             if is_segment(item) and key_hash(key) in hashes(bytes(item["keys"]["B"])):
                 for event in stored_events(item, self.objects.find):
                     if event.key == key:
@@ -124,8 +124,8 @@ class Events:
         item = segment_item(stream_id, segment, [event], 0, data := pack([event]))
         if len(data) > MAX_SEGMENT_BYTES:
             # The object is kept for as long as the mark's segment is from now on.
-            left_s = (count(mark, "expires_at") or 0) - event.received_at_ms // 1000
-            key, content, says = elsewhere(stream_id, segment.fence, event, max(0, -(-left_s // DAY_S)))
+            left_s = (read_int(mark, "expires_at") or 0) - event.received_at_ms // 1000
+            key, content, says = object_of_event(stream_id, segment.fence, event, max(0, -(-left_s // DAY_S)))
             self.objects.put(key, content)
             item = segment_item(stream_id, segment, [event], 0, pack([event], bodies=False)) | says
         if "expires_at" in mark:

@@ -83,7 +83,7 @@ def edges(
     at_ms, earlier = gap.from_ms, reader.entries_before(stream_id, layout, now_ms, gap.from_ms + 1)
     begin = reader.place_at(stream_id, layout, after_ms)
     later = reader.entries(stream_id, layout, now_ms, begin, MOST_READ)
-    read = records.read_from(stream_id, gap.fence, MOST_LATER)
+    read = records.read_connections_from(stream_id, gap.fence, MOST_LATER)
     good = {} if read is None else {one.fence: _good(one) for one in read.connections}
     borders = Borders(
         _borders(field, each, (e for e in _live(earlier) if e.received_at_ms <= at_ms and e.fence < before_fence)),

@@ -26,7 +26,7 @@ from handlers.store.event_reader import EventReader
 from handlers.store.segment_reader import SKEW_MS
 from handlers.store.segment_writer import SegmentWriter
 from handlers.store.stream_records import StreamRecords
-from handlers.store.typed_values import key
+from handlers.store.typed_values import item_key
 from handlers.values import dataclass
 
 # How long a turn lasts after its last renewal: longer than a page takes, with the back-off after a refusal.
@@ -164,13 +164,13 @@ class GapPorts:
         if self._log is None:
             window_ms = self.deps.now_ms() - since_ms + SKEW_MS
             more: Any = {"window_ms": window_ms, "keep_days": self.profile.keep_days, "layout": self.layout}
-            log = self.deps.store.log(self.stream_id, REPAIRED_FENCE, self.deps.now_ms, known=AllKeys(), **more)
-            for _ in log.looks_back():
+            log = self.deps.store.log_writer(self.stream_id, REPAIRED_FENCE, self.deps.now_ms, known=AllKeys(), **more)
+            for _ in log.read_window():
                 # For a long log that takes minutes.
                 if not self.renew():
                     raise TakenOver
             self._log = log
-        if not self._log.knows_all:
+        if not self._log.has_all_keys:
             raise Unstorable(f"more than {MOST_BARE_KEYS:,} events came since the gap: too many to compare their keys")
         return self._log
 
@@ -180,9 +180,9 @@ class GapPorts:
         known = set[str]()
         if partitions == LOG:
             log, partitions = self.log(since_ms), layout.items
-            known = {one for one in keys if log.has(one)}
-        places = [key(partition_key(self.stream_id, one, partitions), one) for one in sorted(keys) if partitions]
-        items = reader.table.items(places, consistent=True, only=("SK", PROMISED))
+            known = {one for one in keys if log.has_key(one)}
+        places = [item_key(partition_key(self.stream_id, one, partitions), one) for one in sorted(keys) if partitions]
+        items = reader.table.batch_get(places, consistent=True, only=("SK", PROMISED))
         return known | {item["SK"]["S"] for item in items if PROMISED not in item}
 
     def uncounted(self, keys: Collection[str], time: Interval) -> int:

@@ -19,7 +19,7 @@ from handlers.aws.error_translation import translate_errors
 from handlers.connection.gap_record import Interval
 from handlers.errors import StoreUnavailable
 from handlers.store.control_table import BY_RECORD, Table
-from handlers.store.typed_values import count, expiry, key, number, read_as
+from handlers.store.typed_values import expiry, item_key, number_value, read_as, read_int
 from handlers.values import dataclass
 
 REPAIR, REPAIRING = "repair", "repairing"
@@ -50,15 +50,15 @@ class RepairWork:
     def request(self, stream_id: str, now_ms: int, due_ms: int) -> None:
         """Requests that the stream's gaps be repaired at that instant."""
         update = "SET #due_ms = :due, #asked_ms = :now, #generation = :one ADD #asks :one REMOVE #expires_at"
-        values = {":due": number(due_ms), ":now": number(now_ms), ":one": number(1)}
-        self._table.update(key(stream_id, REPAIR), update, "", values)
+        values = {":due": number_value(due_ms), ":now": number_value(now_ms), ":one": number_value(1)}
+        self._table.update(item_key(stream_id, REPAIR), update, "", values)
 
     def requested(self, profile: str = "", *others: str) -> list[Request]:
         """Returns the requests of a profile's streams, or of all, by the index, and of others; most urgent first."""
         is_open = {"IndexName": BY_RECORD, "FilterExpression": "attribute_exists(generation)"}
-        ids = [item["PK"]["S"] for item in self._table.each("SK = :repair", {":repair": REPAIR}, **is_open)]
+        ids = [item["PK"]["S"] for item in self._table.query_items("SK = :repair", {":repair": REPAIR}, **is_open)]
         wanted = [*(one for one in ids if profile in ("", one.partition(":")[0])), *others]
-        items = self._table.items([key(one, REPAIR) for one in dict.fromkeys(wanted)], consistent=True)
+        items = self._table.batch_get([item_key(one, REPAIR) for one in dict.fromkeys(wanted)], consistent=True)
         requests = [read_as(Request, item, stream_id=item["PK"]["S"]) for item in items if "generation" in item]
         return sorted(requests, key=lambda one: (one.due_ms, one.stream_id))
 
@@ -66,17 +66,17 @@ class RepairWork:
         """Makes the request due at `next_ms`, or ends it if that is None, unless it was repeated since."""
         if next_ms is None and now_ms - read.asked_ms < SETTLED_MS:
             next_ms = read.asked_ms + SETTLED_MS
-        place, condition = key(read.stream_id, REPAIR), "#asks = :asks"
+        place, condition = item_key(read.stream_id, REPAIR), "#asks = :asks"
         if next_ms is not None:
-            self._table.set(place, {"due_ms": next_ms}, condition, asks=read.asks)
+            self._table.set_attributes(place, {"due_ms": next_ms}, condition, asks=read.asks)
         else:
             over = expiry(now_ms, DONE_KEPT_DAYS)
-            self._table.set(place, over, condition, removes=["generation"], asks=read.asks)
+            self._table.set_attributes(place, over, condition, remove=["generation"], asks=read.asks)
 
     def shows(self, stream_id: str, spans: Iterable[Interval]) -> None:
         """Writes the newest repaired intervals into the lease, from which the list of streams reads them."""
         text = " ".join(f"{from_ms}/{to_ms}" for from_ms, to_ms in sorted(spans)[-SHOWN:])
-        self._table.set(key(stream_id, "lease"), {"repaired": text}, "attribute_exists(PK)")
+        self._table.set_attributes(item_key(stream_id, "lease"), {"repaired": text}, "attribute_exists(PK)")
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -84,19 +84,19 @@ class RepairWork:
         """Takes the profile's turn until that instant; returns whether `holder` has it and may ask the upstream."""
         condition = "attribute_not_exists(#until_ms) OR #until_ms <= :now OR #holder = :holder"
         turn = {"holder": holder, "until_ms": until_ms}
-        return self._table.set(key(profile, REPAIRING), turn, condition, now=now_ms)
+        return self._table.set_attributes(item_key(profile, REPAIRING), turn, condition, now=now_ms)
 
     def free(self, profiles: Iterable[str], now_ms: int) -> list[str]:
         """Returns the profiles whose turn can be taken now."""
         named = list(profiles)
-        turns = self._table.items([key(profile, REPAIRING) for profile in named], consistent=True)
-        taken = {turn["PK"]["S"] for turn in turns if (count(turn, "until_ms") or 0) > now_ms}
+        turns = self._table.batch_get([item_key(profile, REPAIRING) for profile in named], consistent=True)
+        taken = {turn["PK"]["S"] for turn in turns if (read_int(turn, "until_ms") or 0) > now_ms}
         return [profile for profile in named if profile not in taken]
 
     def leave(self, profile: str, holder: str, until_ms: int) -> None:
         """Ends the turn; the next one begins at that instant at the earliest."""
         turn = {"holder": "", "until_ms": until_ms}
-        self._table.set(key(profile, REPAIRING), turn, "#holder = :me", me=holder)
+        self._table.set_attributes(item_key(profile, REPAIRING), turn, "#holder = :me", me=holder)
 
 
 # How many invocations are started at once. Each repairs all streams of a profile; the others wait for the next round.

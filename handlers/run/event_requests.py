@@ -41,9 +41,9 @@ class EventRequests:
         if profile.overlap != "forbids" and lease.released_token < lease.connected_token < fence:
             self._before, self._beside_until_ms = lease.connected_token, lease.expires_at_ms
         self._epoch, conflict, live = record.epoch, profile.key_conflict, record.live or {}
-        is_shown = typed_values.count(live, "fence") == lease.connected_token
-        self._beside_from_ms = typed_values.count(live, "opened_ms") or 0 if is_shown else 0
-        row = typed_values.text(live, "row") or ""
+        is_shown = typed_values.read_int(live, "fence") == lease.connected_token
+        self._beside_from_ms = typed_values.read_int(live, "opened_ms") or 0 if is_shown else 0
+        row = typed_values.read_text(live, "row") or ""
         epochs = None if conflict is None else epochs_of(conflict, record.epoch, row)
         self.row = NO_ROW if epochs is None else epochs.row
         self.log = None
@@ -104,7 +104,7 @@ class EventRequests:
     def goes_to_log(self, record: ControlRecord, fence: int, epochs: Epochs | None = None) -> None:
         """Makes connection `fence` write to the stream's log from now on, if the record has one."""
         if record.layout.partitions == LOG and self.log is None:
-            self.log = self._store.log(
+            self.log = self._store.log_writer(
                 self._invocation.stream_id,
                 fence,
                 self._now_ms,

@@ -157,7 +157,7 @@ class _Function:
             self._profiles.stop()
 
     def _log(self, profile: Profile, who: Invocation, report: Report, blocked_ms: int) -> None:
-        self.store.over(who.stream_id)
+        self.store.record_connection_end(who.stream_id)
         self._ports.log_report(profile, who, report, blocked_ms)
 
     def _wait_s(self) -> float:
@@ -223,10 +223,10 @@ class _Function:
         back-off may last, so the stream is then begun anew at once.
         """
         roster, store = self._roster, self.store
-        joined, stops = roster.joined(stream), store.stops(stream)
+        joined, stops = roster.joined(stream), store.is_stopping(stream)
 
         def keeps(_now_ms: int) -> bool:
-            return roster.keeps(stream) and roster.joined(stream) == joined and (stops or not store.stops(stream))
+            return roster.keeps(stream) and roster.joined(stream) == joined and (stops or not store.is_stopping(stream))
 
         return keeps
 
@@ -236,7 +236,7 @@ class _Function:
             if not self._still[stream](now_ms):
                 self._performer.wake(stream)
         for stream in self._roster.unread:
-            if self.store.stops(stream):
+            if self.store.is_stopping(stream):
                 self._has_ended(stream, Kept(NextStep.OVER, Report(STOPPED, Progress(0, now_ms))))
 
     def _read(self, now_ms: int) -> None:
@@ -294,6 +294,6 @@ class _Function:
         if task.kind == "remove":
             self.store.forget(task.stream)
         elif task.kind == "records":
-            for stream in self.store.refreshed(value):
-                self._performer.tell(stream, functools.partial(self.store.known, stream))
+            for stream in self.store.refresh(value):
+                self._performer.tell(stream, functools.partial(self.store.known_lease, stream))
             self._asked_anew(now_ms)

@@ -42,7 +42,7 @@ class GroupRequests:
         It also repeats the releases that failed: a function that takes a stream out of the group does not read its
         heartbeat.
         """
-        self._store.releases_again()
+        self._store.retry_releases()
         lease = self._store.lease
         for _ in range(2):
             heartbeat = lease.heartbeats.get(self._who.request_id)
@@ -59,19 +59,19 @@ class GroupRequests:
         groups = self._groups
         match task.kind:
             case "heartbeat":
-                away = roster.away(connected) + self._store.unwell()
+                away = roster.away(connected) + self._store.unwell_count()
                 return functools.partial(self._sends, self._heartbeat(away), self._store.lease)
             case "check":
                 return groups.version
             case "members":
                 return functools.partial(self._members, task.version, self._store.lease.size)
             case "records":
-                keys = [typed_values.key(stream, "lease") for stream in [*roster.running, *roster.unread]]
-                return lambda: list(self._table.items(keys, consistent=True))
+                keys = [typed_values.item_key(stream, "lease") for stream in [*roster.running, *roster.unread]]
+                return lambda: list(self._table.batch_get(keys, consistent=True))
             case "remove":
                 return functools.partial(self._removes, task.stream, task.joined, causes[task.stream])
             case "end":
-                return functools.partial(groups.ends, self._who.execution, task.version)
+                return functools.partial(groups.end_group, self._who.execution, task.version)
 
     def _heartbeat(self, away: int) -> GroupHeartbeat:
         until_ms = self._clock.now_ms() + self._who.lag_ms
@@ -79,13 +79,13 @@ class GroupRequests:
 
     def _sends(self, heartbeat: GroupHeartbeat, known: GroupLease) -> tuple[bool, GroupLease]:
         answer = self._groups.heartbeat(self._who.request_id, heartbeat, known)
-        self._store.releases_again()
+        self._store.retry_releases()
         return answer
 
     def _members(self, version: int, size: int) -> Mapping[str, str]:
         members = self._groups.members()
         if len(members) != size:
-            self._groups.counted(version, len(members), frees=len(members) < size)
+            self._groups.record_size(version, len(members), frees_places=len(members) < size)
         return members
 
     def _removes(self, stream: str, joined: str, outcome: Outcome) -> bool:
@@ -97,8 +97,8 @@ class GroupRequests:
         if outcome.error:
             self._reports(stream, self._who.execution, outcome)
         cause = outcome.message if outcome.error else outcome.status
-        if anew := self._store.lets_go(stream, joined, outcome.error or "StreamEnded", cause):
-            self._groups.joins(stream, anew)
-            self._groups.changed()
+        if anew := self._store.record_stream_end(stream, joined, outcome.error or "StreamEnded", cause):
+            self._groups.add_member(stream, anew)
+            self._groups.raise_version()
             return False
-        return self._groups.leaves(stream, joined, self._clock.now_ms())
+        return self._groups.remove_member(stream, joined, self._clock.now_ms())

@@ -57,7 +57,7 @@ class LedgerRequests:
         )
         if self._store.memory_mb is not None:
             # An upgrade compares it with that of the former version (handlers/upgrade/health.py).
-            self._row["memory_mb"] = typed_values.number(self._store.memory_mb())
+            self._row["memory_mb"] = typed_values.number_value(self._store.memory_mb())
         return self._row
 
     def save(self, progress: Progress) -> None:
@@ -84,7 +84,7 @@ class LedgerRequests:
         recorded = ledger.record_gaps(
             stream_id, now_ms, step.dead_after_ms, self._row, looked, on_open, again=step.again
         )
-        self.looked = typed_values.count(self._row, "fence")
+        self.looked = typed_values.read_int(self._row, "fence")
         return recorded
 
 
@@ -101,15 +101,15 @@ class SpendingRequests:
     def follows(self, record: ControlRecord) -> None:
         """Begins the count of another connection; that of the newest one, which `record` shows, is to be settled."""
         live, self._shared = record.live or {}, {}
-        if self._profile.budget is not None and (fence := typed_values.count(live, "fence")):
-            self._before = fence, typed_values.text(live, "spending") or ""
+        if self._profile.budget is not None and (fence := typed_values.read_int(live, "fence")):
+            self._before = fence, typed_values.read_text(live, "spending") or ""
 
     def settled(self, lease: Lease) -> tuple[str, str] | None:
         """Returns the spending of the connection before as it was known, and as it ended: once, when it has ended."""
         if self._before is None or self._before[0] > lease.released_token:
             return None
         fence, known = self._before
-        final = self._store.ledger.spending(self._invocation.stream_id, fence)
+        final = self._store.ledger.read_spending(self._invocation.stream_id, fence)
         self._before = None
         # The release of a killed connection by another one says nothing about what it has stored.
         return (known, final) if final else None
@@ -129,7 +129,7 @@ class SpendingRequests:
                 continue
             whose = one.whose if one.whose == "stage" else f"{one.whose}:{self._profile.name}"
             with contextlib.suppress(StoreUnavailable):
-                used = self._store.ledger.spend(whose, now_ms // DAY_MS, *more)
+                used = self._store.ledger.add_spending(whose, now_ms // DAY_MS, *more)
                 self._shared[one.whose] = now_ms, counted, one.percent(*used)
         # A budget that was not read now is still used as much, until the day is over.
         known = [(at_ms // DAY_MS, percent, whose) for whose, (at_ms, _, percent) in self._shared.items()]

@@ -17,8 +17,8 @@ from handlers.connection.opening_steps import Replacement
 from handlers.errors import StoreUnavailable
 from handlers.group import GROUP
 from handlers.store import typed_values
-from handlers.store.control_table import Table, setting, values_of
-from handlers.store.typed_values import DAY_S, Item, number
+from handlers.store.control_table import Table, set_clause, values_of
+from handlers.store.typed_values import DAY_S, Item, number_value
 
 # A token that was not replaced for this long is deleted; so are, in time, the tokens of changed secrets.
 KEEP_DAYS = 400
@@ -41,14 +41,14 @@ class RefreshTokens:
         """Returns what is stored: `newer`, or what another function has stored over the same version before."""
         attributes = {
             "refresh_token": {"S": newer.token},
-            "version": number(newer.version),
-            "expires_at": number(int(time.time()) + KEEP_DAYS * DAY_S),
+            "version": number_value(newer.version),
+            "expires_at": number_value(int(time.time()) + KEEP_DAYS * DAY_S),
         }
-        values = values_of(attributes) | {":before": number(newer.version - 1)}
+        values = values_of(attributes) | {":before": number_value(newer.version - 1)}
         condition = "attribute_not_exists(#version) OR #version = :before"
-        place = typed_values.key(GROUP, _sort_key(name))
+        place = typed_values.item_key(GROUP, _sort_key(name))
         try:
-            _, item = self._table.change(place, setting(tuple(attributes)), condition, values)
+            _, item = self._table.try_update(place, set_clause(tuple(attributes)), condition, values)
         except StoreUnavailable as error:
             return Closed("no_token", f"the refresh token cannot be stored now: {error}")
         return _replacement(item) or newer
@@ -59,5 +59,5 @@ def _sort_key(name: str) -> str:
 
 
 def _replacement(item: Item | None) -> Replacement | None:
-    token = typed_values.text(item or {}, "refresh_token")
-    return None if token is None else Replacement(token, typed_values.count(item or {}, "version") or 0)
+    token = typed_values.read_text(item or {}, "refresh_token")
+    return None if token is None else Replacement(token, typed_values.read_int(item or {}, "version") or 0)

@@ -35,7 +35,7 @@ from handlers.run.ledger_requests import LedgerRequests, Request, SpendingReques
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.connection_store import Reply, Store
 from handlers.store.control_record import ControlRecord, to_record
-from handlers.store.control_writes import Change, mark, to_change
+from handlers.store.control_writes import Change, mark_values, rest_change
 from handlers.store.typed_values import Item
 
 
@@ -65,7 +65,7 @@ class Requests:
             case ReadLease():
                 return [lambda: LeaseRead(store.read_lease(stream_id))]
             case GoToLog(fence):
-                return [lambda: self._events.goes_to_log(store.goes_to_log(stream_id, self._now_ms()), fence)]
+                return [lambda: self._events.goes_to_log(store.switch_to_log(stream_id, self._now_ms()), fence)]
             case SaveRecord(progress):
                 return [lambda: self._ledger.save(progress)]
             case Claim():
@@ -81,7 +81,7 @@ class Requests:
             case ReplaceCursor(cursor, progress):
                 return [lambda: self._ledger.save(progress), lambda: self._replace_cursor(cursor)]
             case RecordGaps():
-                return [lambda: self._ledger.gaps(step, self._record.looked)]
+                return [lambda: self._ledger.gaps(step, self._record.gaps_recorded_by)]
             case RecordLoss():
                 return [*self._ledger.repair(), lambda: store.ledger.record_loss(stream_id, step)]
             case ReadRest():
@@ -104,7 +104,9 @@ class Requests:
             order=profile.order,
             now_ms=self._now_ms(),
             rest_until_ms=step.rest_until_ms,
-            turn=mark(step.after_fence + 1, step.expires_at_ms, invocation.request_id) if step.expires_at_ms else None,
+            turn=mark_values(step.after_fence + 1, step.expires_at_ms, invocation.request_id)
+            if step.expires_at_ms
+            else None,
             try_until_ms=step.try_until_ms,
             rested_from_ms=self._began_ms if step.has_rested else None,
         )
@@ -125,8 +127,8 @@ class Requests:
     def _resumption(self, record: ControlRecord) -> Resumption:
         """Returns where to resume: after the later of two cursors, the control record's and the log's."""
         log = self._events.log
-        logged = None if log is None else log.opens()
-        later = record if log is None else record.heard(*log.newest).with_logged(logged)
+        logged = None if log is None else log.read_cursor()
+        later = record if log is None else record.with_stored_until(*log.newest).with_log_cursor(logged)
         self._asked_fence = later.cursor_fence
         self._events.resumes(is_asked=self._profile.asks(later.cursor))
         return later.resumption(self._now_ms())
@@ -165,7 +167,7 @@ class Requests:
 
     def _found_before(self) -> Item:
         """Returns what the control record must keep of earlier connections once it shows this one."""
-        return {"known": control_record.known(self._record.known_after())}
+        return {"known": control_record.ledger_sum_value(self._record.ledger_sum_with_live())}
 
     # --- while it is connected, and after -----------------------------------------------------------------------------
 
@@ -190,7 +192,7 @@ class Requests:
         return replace(self._answer(reply), rest=reply.record.rest)
 
     def _change(self, rest: RestChange | None) -> Change | None:
-        return None if rest is None else to_change(rest.before, rest.after, self._invocation.holder)
+        return None if rest is None else rest_change(rest.before, rest.after, self._invocation.holder)
 
     def _answer(self, reply: Reply) -> LeaseRead:
         self._events.hears(reply.record.lease)
@@ -204,8 +206,10 @@ class Requests:
         The cursor of a connected one is saved only here.
         """
         live, row = self._ledger.row(progress), self._events.row.written(progress.dropped_from_ms)
-        shown: Item = {"live": {"M": ledger_records.lean(live) | ({"row": {"S": row}} if row else {})}}
+        shown: Item = {"live": {"M": ledger_records.without_defaults(live) | ({"row": {"S": row}} if row else {})}}
         if cursor is not None:
             came_ms = min(progress.seen_ms, progress.heard_ms or progress.seen_ms)
-            shown |= control_record.cursor(cursor, progress.fence, self._now_ms(), came_ms)
-        return shown if self._ledger.looked is None else shown | {"looked": typed_values.number(self._ledger.looked)}
+            shown |= control_record.cursor_attributes(cursor, progress.fence, self._now_ms(), came_ms)
+        return (
+            shown if self._ledger.looked is None else shown | {"looked": typed_values.number_value(self._ledger.looked)}
+        )

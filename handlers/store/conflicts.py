@@ -24,9 +24,9 @@ from handlers.framing.events import MAX_KEY_BYTES, StreamEvent, canonical_json
 from handlers.framing.oversize import Oversize
 from handlers.segments.known import body_sum
 from handlers.store.control_table import Table
-from handlers.store.event_items import PROMISED, Fetch, in_bucket, stored_event
+from handlers.store.event_items import PROMISED, Fetch, to_stored_event, with_object_reference
 from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED
-from handlers.store.typed_values import Item, count, size_bytes, text
+from handlers.store.typed_values import Item, read_int, read_text, size_bytes
 from handlers.values import dataclass
 
 # The most bytes of items that are read at once; a function of 128 MB can hold that several times.
@@ -40,14 +40,14 @@ Known = tuple[int, StreamEvent]
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """The events of one write whose keys are known; `make` returns the item of an event, `put` stores one.
+    """The events of one write whose keys are known; `make_item` returns the item of an event, `put` stores one.
 
     `epochs` are those of the connection; each conflict is reported to them.
     """
 
     table: Table
     fetch: Fetch
-    make: Callable[[int, StreamEvent], Item]
+    make_item: Callable[[int, StreamEvent], Item]
     put: Callable[[StreamEvent, Item], str]
     keeps_both: bool
     epochs: Epochs
@@ -57,10 +57,10 @@ class Conflicts:
 
         It also returns whether that is a conflict. It is none if an earlier epoch or a newer connection has the key.
         """
-        pairs = [(number, event, self.make(number, event)) for number, event in sorted(known)]
+        pairs = [(number, event, self.make_item(number, event)) for number, event in sorted(known)]
         stored: dict[str, Item] = {}
-        for keys in _in_parts(item for *_, item in pairs):
-            stored |= self._read(keys)
+        for keys in _split_by_size(item for *_, item in pairs):
+            stored |= self._read_items(keys)
         outcomes = [self._settle_one(number, event, item, stored) for number, event, item in pairs]
         return [outcome for outcome in outcomes if outcome is not None]
 
@@ -68,56 +68,60 @@ class Conflicts:
         self, number: int, event: StreamEvent, item: Item, stored: dict[str, Item]
     ) -> tuple[str, bool] | None:
         """Returns the outcome of an event with another body, and whether it is a conflict; None for a duplicate."""
-        there = stored.get(item["SK"]["S"])
-        if there is None or self._is_known(there, item, event):
+        stored_item = stored.get(item["SK"]["S"])
+        if stored_item is None or self._is_known(stored_item, item, event):
             # If no item has the key any more, it has just expired.
             return None
-        outcome, is_conflict, came_ms, taken = "", self._differs(there, item), event.received_at_ms, {}
-        other_ms = _came_ms(there)
+        outcome, is_conflict, came_ms, taken = "", self._is_conflicting(stored_item, item), event.received_at_ms, {}
+        other_ms = _came_ms(stored_item)
         if self.epochs.depth:
-            likely = islice(self._others(event), self.epochs.depth)
-            taken = self._read(self.make(number, event._replace(key=other)) for other in likely)
-        for depth, other in enumerate(self._others(event)):
-            item = self.make(number, event._replace(key=other)) | {"conflict_of": {"S": event.key}}
-            there = taken.get(other)
-            if there is None:
+            likely = islice(self._alternative_keys(event), self.epochs.depth)
+            taken = self._read_items(self.make_item(number, event._replace(key=other)) for other in likely)
+        for depth, other in enumerate(self._alternative_keys(event)):
+            item = self.make_item(number, event._replace(key=other)) | {"conflict_of": {"S": event.key}}
+            stored_item = taken.get(other)
+            if stored_item is None:
                 outcome = self.put(event._replace(key=other), item)
                 if outcome in (STORED, DEAD_LETTERED):
                     break
-                there = self._read([item]).get(other)
-            if there is None or self._is_known(there, item, event):
-                outcome, came_ms = DUPLICATE, came_ms if there is None else _came_ms(there)
+                stored_item = self._read_items([item]).get(other)
+            if stored_item is None or self._is_known(stored_item, item, event):
+                outcome, came_ms = DUPLICATE, came_ms if stored_item is None else _came_ms(stored_item)
                 break
-            outcome, is_conflict, other_ms = "", is_conflict or self._differs(there, item), _came_ms(there)
+            outcome, is_conflict, other_ms = (
+                "",
+                is_conflict or self._is_conflicting(stored_item, item),
+                _came_ms(stored_item),
+            )
             self.epochs.depth = depth + 1 if self.epochs.begins else 0
         if is_conflict:
             now_ms = event.received_at_ms
             self.epochs.met(number, event.key, min(came_ms, now_ms), now_ms, other_ms)
         return None if outcome == DUPLICATE else (outcome, is_conflict)
 
-    def _others(self, event: StreamEvent) -> Iterator[str]:
+    def _alternative_keys(self, event: StreamEvent) -> Iterator[str]:
         """Yields the other keys under which the event may be stored, in order; none if the first body stays."""
         if self.epochs.begins:
             yield from other_keys(event.key)
         key = event.key
         for _ in range(MOST_KEYS if self.keeps_both else 0):
-            key = _own_key(key, event)
+            key = _conflict_key(key, event)
             yield key
 
-    def _is_known(self, there: Item, item: Item, event: StreamEvent) -> bool:
+    def _is_known(self, stored_item: Item, item: Item, event: StreamEvent) -> bool:
         """Returns whether the item under one of the event's keys is the event."""
-        return self._is_current(there) and self._is_same(there, item, event)
+        return self._is_current(stored_item) and self._is_same(stored_item, item, event)
 
-    def _differs(self, there: Item, item: Item) -> bool:
+    def _is_conflicting(self, stored_item: Item, item: Item) -> bool:
         """Returns whether another event of this epoch has the key; a newer connection's copy of it does not count."""
         # At a handover both connections bring the same events, and an upstream may write the connection's name into
         # each.
-        return self._is_current(there) and (count(there, "fence") or 0) <= (count(item, "fence") or 0)
+        return self._is_current(stored_item) and (read_int(stored_item, "fence") or 0) <= (read_int(item, "fence") or 0)
 
-    def _is_current(self, there: Item) -> bool:
-        return self.epochs.has(_came_ms(there))
+    def _is_current(self, stored_item: Item) -> bool:
+        return self.epochs.has(_came_ms(stored_item))
 
-    def _read(self, wanted: Iterable[Item]) -> dict[str, Item]:
+    def _read_items(self, wanted: Iterable[Item]) -> dict[str, Item]:
         """Returns the items of these keys; items that the first, cheaper read misses are read again, consistently.
 
         Stored items never change, but another connection may have written them a moment ago.
@@ -126,21 +130,28 @@ class Conflicts:
         there: dict[str, Item] = {}
         for consistent in (False, True):
             missing = [key for name, key in keys.items() if name not in there]
-            for item in self.table.items(missing, consistent=consistent):
+            for item in self.table.batch_get(missing, consistent=consistent):
                 there[item["SK"]["S"]] = item
         # A promise has no body: the stream's log has the event, or gets it from the connection that meets the promise.
         return {name: item for name, item in there.items() if PROMISED not in item}
 
-    def _is_same(self, there: Item, item: Item, event: StreamEvent) -> bool:
+    def _is_same(self, stored_item: Item, item: Item, event: StreamEvent) -> bool:
         """Returns whether the stored item is the event; assumed if either is an oversize frame, not kept whole."""
-        if "dead_letter" in there:
-            return isinstance(event.data, Oversize) or count(there, "body_sum") in (None, body_sum(event))
-        if (text(there, "name"), text(there, "conflict_of")) != (event.name, text(item, "conflict_of")):
+        if "dead_letter" in stored_item:
+            return isinstance(event.data, Oversize) or read_int(stored_item, "body_sum") in (None, body_sum(event))
+        if (read_text(stored_item, "name"), read_text(stored_item, "conflict_of")) != (
+            event.name,
+            read_text(item, "conflict_of"),
+        ):
             return False
-        if "object" in there and "object" not in item and there["object"] == in_bucket(item)["object"]:
+        if (
+            "object" in stored_item
+            and "object" not in item
+            and stored_item["object"] == with_object_reference(item)["object"]
+        ):
             return True
         # A deleted object cannot be compared, but its name follows from its content and shows that it differs.
-        data = stored_event(there, self.fetch).data
+        data = to_stored_event(stored_item, self.fetch).data
         if data is None or isinstance(event.data, Oversize):
             plain = data.encode() if isinstance(data, str) else data or b""
             return isinstance(event.data, Oversize) and hashlib.sha256(plain).hexdigest() == event.data.sha256
@@ -151,7 +162,7 @@ def _came_ms(item: Item) -> int:
     return int(item["received_at_ms"]["N"])
 
 
-def _own_key(key: str, event: StreamEvent) -> str:
+def _conflict_key(key: str, event: StreamEvent) -> str:
     """Returns the key for another body under a known key, no longer than DynamoDB accepts."""
     body = event.data.sha256.encode() if isinstance(event.data, Oversize) else canonical_json(event.data)
     content = json.dumps(event.name).encode() + b"\n" + body
@@ -160,7 +171,7 @@ def _own_key(key: str, event: StreamEvent) -> str:
     return f"{name}#{digest}"
 
 
-def _in_parts(items: Iterable[Item]) -> Iterator[list[Item]]:
+def _split_by_size(items: Iterable[Item]) -> Iterator[list[Item]]:
     """Yields the items in lists that fit into memory: stored bodies are about as large as those of the events."""
     part: list[Item] = []
     part_bytes = 0

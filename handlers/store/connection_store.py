@@ -17,11 +17,11 @@ from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
 from handlers.store import control_record, control_writes, typed_values
 from handlers.store.control_record import ControlRecord, to_record
-from handlers.store.control_table import Table, setting, values_of
-from handlers.store.control_writes import Change, Words, mark, to_change
+from handlers.store.control_table import Table, set_clause, values_of
+from handlers.store.control_writes import Change, Write, mark_values, rest_change
 from handlers.store.event_writer import EventWriter
 from handlers.store.ledger_records import LedgerRecords
-from handlers.store.overflow import DeadLetterQueue, Objects, Singles
+from handlers.store.overflow import DeadLetterQueue, Objects, SingleWriter
 from handlers.store.typed_values import Item
 
 if TYPE_CHECKING:
@@ -67,12 +67,12 @@ class Store:
         self.ledger = LedgerRecords(dynamodb, control_table, ledger_keep_days)
         self._events_table = events_table
         self._objects, self._dead_letters = Objects(s3, events_bucket), DeadLetterQueue(sqs, dead_letter_queue_url)
-        singles = Singles(dynamodb, events_table, self._objects, self._dead_letters)
+        singles = SingleWriter(dynamodb, events_table, self._objects, self._dead_letters)
         self._sleep = sleep
         self._writer = EventWriter(dynamodb, events_table, self._objects, singles, sleep)
         self.write = self._writer.write
 
-    def log(
+    def log_writer(
         self,
         stream_id: str,
         fence: int,
@@ -92,21 +92,21 @@ class Store:
         ports = (table, self._objects, self._dead_letters, now_ms)
         return SegmentWriter(*ports, stream_id, fence, window_ms, keep_days, epochs, layout, self._sleep, known)
 
-    def goes_to_log(self, stream_id: str, now_ms: int) -> ControlRecord:
+    def switch_to_log(self, stream_id: str, now_ms: int) -> ControlRecord:
         """Sends the stream's events to a log from now on, and returns the record; earlier events stay items.
 
         A stream whose items have no order stays as it is.
         """
         # Imported here: few streams have a log, and each import lengthens the cold start.
-        from handlers.store.segment_reader import anchor, log_from
+        from handlers.store.segment_reader import anchor_write, log_start_number
 
         record = self.read(stream_id)
         if record.layout.partitions == LOG or record.layout.order == "none":
             return record
         # The log must know where it begins before anything is appended.
-        behind = log_from(Layout(LOG, since_ms=now_ms))
-        Table(self._dynamodb, self._events_table).put(*anchor(stream_id, behind))
-        return self._change(stream_id, *control_writes.log_begins(record.layout.partitions, now_ms)).record
+        behind = log_start_number(Layout(LOG, since_ms=now_ms))
+        Table(self._dynamodb, self._events_table).put(*anchor_write(stream_id, behind))
+        return self._change(stream_id, *control_writes.switch_to_log(record.layout.partitions, now_ms)).record
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -133,12 +133,12 @@ class Store:
     ) -> Reply:
         """Returns the reply to the claim, whose parameters `control_writes.claim` explains.
 
-        `turn` is the `mark` of a turn that the claim takes with it, if no connection is open and none has claimed since
-        `after_fence`.
+        `turn` has the `mark_values` of a turn that the claim takes with it, if no connection is open and none has
+        claimed since `after_fence`.
         """
         words = control_writes.claim(execution, holder, after_fence=after_fence, try_until_ms=try_until_ms, **more)
         try:
-            return self._claims(stream_id, words, holder, after_fence, turn, try_until_ms)
+            return self._claim_with_turn(stream_id, words, holder, after_fence, turn, try_until_ms)
         except StoreUnavailable as lost:
             # The claim may have been made although its answer was lost. The holder's unique name shows that.
             with contextlib.suppress(StoreUnavailable):
@@ -147,8 +147,8 @@ class Store:
                     return Reply(True, record)
             raise lost
 
-    def _claims(
-        self, stream_id: str, words: Words, holder: str, after_fence: int, turn: Item | None, try_until_ms: int
+    def _claim_with_turn(
+        self, stream_id: str, words: Write, holder: str, after_fence: int, turn: Item | None, try_until_ms: int
     ) -> Reply:
         """Returns the reply to the claim, with the turn if that is free."""
         if turn is not None:
@@ -178,7 +178,7 @@ class Store:
 
         For "forbids" only. Connection `over` is known to be over, 0 for none.
         """
-        marked = mark(fence, expires_at_ms, request_id)
+        marked = mark_values(fence, expires_at_ms, request_id)
         return self._change(stream_id, *control_writes.turn(marked, now_ms, over))
 
     def renew(self, stream_id: str, fence: int, expires_at_ms: int) -> Reply:
@@ -200,8 +200,8 @@ class Store:
         `shown` are the attributes that change with the newest connection. The reply has the record before the mark.
         `rest` is written only if its condition holds, the mark in either case.
         """
-        words = control_writes.connect(mark(fence, expires_at_ms, request_id), shown or {})
-        return self._change_with(stream_id, words, rest and words.changes(rest), "ALL_OLD")
+        words = control_writes.connect(mark_values(fence, expires_at_ms, request_id), shown or {})
+        return self._change_with(stream_id, words, rest and words.with_change(rest), "ALL_OLD")
 
     # --- while it is connected, and after -----------------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class Store:
         written only if its condition holds, everything else in either case.
         """
         words = control_writes.renewal(fence, expires_at_ms, shown)
-        return self._change_with(stream_id, words, rest and words.changes(rest))
+        return self._change_with(stream_id, words, rest and words.with_change(rest))
 
     def release(self, stream_id: str, fence: int, shown: Item, rest: Change | None = None) -> Reply:
         """Returns the reply; `shown` is written if no newer connection is connected, the mark always.
@@ -224,8 +224,8 @@ class Store:
         is requested.
         """
         if shown:
-            words = control_writes.last_words(fence, shown)
-            reply = self._change_with(stream_id, words, rest and control_writes.with_its_rest(words, rest))
+            words = control_writes.final_release(fence, shown)
+            reply = self._change_with(stream_id, words, rest and control_writes.with_rest_change(words, rest))
             if reply.is_done:
                 return reply
         return self._change(stream_id, *control_writes.release(fence))
@@ -236,18 +236,18 @@ class Store:
         Only for a connection that was never connected: a connected connection saves its own cursor. So the new cursor
         keeps the other connection's name, and is written only if the cursor is still as it was `read`.
         """
-        return self._change(stream_id, *control_writes.other_cursor(read, cursor, fence, now_ms)).is_done
+        return self._change(stream_id, *control_writes.cursor_replacement(read, cursor, fence, now_ms)).is_done
 
     def change_rest(self, stream_id: str, before: Rest, after: Rest, holder: str) -> bool:
         """Returns whether the back-off was `before` and is `after` now; `holder` names this invocation alone."""
-        condition, attributes, read = to_change(before, after, holder)
-        return self._change(stream_id, setting(tuple(attributes)), condition, values_of(attributes) | read).is_done
+        condition, attributes, read = rest_change(before, after, holder)
+        return self._change(stream_id, set_clause(tuple(attributes)), condition, values_of(attributes) | read).is_done
 
     def begin_epoch(self, stream_id: str, before: Epoch, after: Epoch) -> Epoch:
         """Returns the newest epoch of the stream's keys: `after` if it was `before`, else the stored one."""
-        condition, values = "attribute_not_exists(#epoch)", {":epoch": control_record.epoch(after)}
+        condition, values = "attribute_not_exists(#epoch)", {":epoch": control_record.epoch_value(after)}
         if before != NO_EPOCH:
-            condition, values[":before"] = "#epoch = :before", control_record.epoch(before)
+            condition, values[":before"] = "#epoch = :before", control_record.epoch_value(before)
         return self._change(stream_id, "SET #epoch = :epoch", condition, values).record.epoch
 
     def request_repair(self, stream_id: str, now_ms: int, after_ms: int) -> None:
@@ -260,7 +260,7 @@ class Store:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def _change_with(self, stream_id: str, words: Words, with_rest: Words | None, answer: str = "ALL_NEW") -> Reply:
+    def _change_with(self, stream_id: str, words: Write, with_rest: Write | None, answer: str = "ALL_NEW") -> Reply:
         """Returns the reply to the write with the change of the back-off, or without it if that is refused."""
         if with_rest is not None:
             reply = self._change(stream_id, *with_rest, answer)
@@ -270,8 +270,8 @@ class Store:
 
     def _change(self, stream_id: str, update: str, condition: str, values: Item, answer: str = "ALL_NEW") -> Reply:
         """Returns the reply to one conditional write of the control record."""
-        key = typed_values.key(stream_id, "lease")
-        is_done, item = self._table.change(key, update, condition, values, answer=answer)
+        key = typed_values.item_key(stream_id, "lease")
+        is_done, item = self._table.try_update(key, update, condition, values, answer=answer)
         if not is_done and (problem := control_record.layout_problem(item)):
             raise StoreUnavailable(problem)
         return Reply(is_done, self._to_record(item))

@@ -37,7 +37,7 @@ TRIES = 20
 # The condition that no item has the key yet: only the first writer succeeds.
 IS_NEW = "attribute_not_exists(PK)"
 # Waits before statements are sent again that the table was too busy for; gets whether it took any other statement.
-Waits = Callable[[bool], None]
+WaitBeforeRetry = Callable[[bool], None]
 
 
 class Table:
@@ -53,7 +53,7 @@ class Table:
         """Returns the item of that key; None if there is none."""
         with translate_errors("GetItem"):
             response = self._dynamodb.get_item(
-                TableName=self._name, Key=typed_values.key(partition, sort_key), ConsistentRead=consistent
+                TableName=self._name, Key=typed_values.item_key(partition, sort_key), ConsistentRead=consistent
             )
         item: Item | None = response.get("Item")
         return item
@@ -66,11 +66,11 @@ class Table:
                 TableName=self._name, KeyConditionExpression=condition, ExpressionAttributeValues=texts, **more
             )
 
-    def each(self, condition: str, values: Mapping[str, str], **more: Any) -> Iterator[Item]:
+    def query_items(self, condition: str, values: Mapping[str, str], **more: Any) -> Iterator[Item]:
         """Yields the items of a Query, page by page as they are needed."""
-        return (item for page in self.pages(condition, values, **more) for item in page)
+        return (item for page in self.query_pages(condition, values, **more) for item in page)
 
-    def pages(self, condition: str, values: Mapping[str, str], **more: Any) -> Iterator[list[Item]]:
+    def query_pages(self, condition: str, values: Mapping[str, str], **more: Any) -> Iterator[list[Item]]:
         """Yields the pages of a Query as they are needed; a page may be empty."""
         while True:
             answer = self.query(condition, values, **more)
@@ -79,26 +79,26 @@ class Table:
                 return
             more["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
-    def first(self, most: int, condition: str, values: Mapping[str, str], **more: Any) -> list[Item]:
+    def query_first(self, most: int, condition: str, values: Mapping[str, str], **more: Any) -> list[Item]:
         """Returns the first `most` items of a Query, fewer only if there are no more."""
         # A page has a megabyte at most, so one with fewer items is not the end.
-        return list(itertools.islice(self.each(condition, values, Limit=most, **more), most))
+        return list(itertools.islice(self.query_items(condition, values, Limit=most, **more), most))
 
-    def newest(self, stream_id: str, prefix: str, most: int) -> list[Item]:
+    def newest_records(self, stream_id: str, prefix: str, most: int) -> list[Item]:
         """Returns the stream's records whose sort keys begin with `prefix`, newest first, at most `most`."""
         values = {":stream": stream_id, ":prefix": prefix}
         condition = "PK = :stream AND begins_with(SK, :prefix)"
-        return self.first(most, condition, values, ScanIndexForward=False, ConsistentRead=True)
+        return self.query_first(most, condition, values, ScanIndexForward=False, ConsistentRead=True)
 
-    def behind(self, stream_id: str, prefix: str, after: str, most: int) -> list[Item]:
+    def records_after(self, stream_id: str, prefix: str, after: str, most: int) -> list[Item]:
         """Returns the records whose sort keys begin with `prefix` and are greater than `after`, oldest first."""
         # The range is from the smallest text greater than `after` to a text greater than all with the prefix: none of
         # them has a tilde.
         values = {":stream": stream_id, ":after": f"{max(prefix, after)}\0", ":end": f"{prefix}~"}
         condition = "PK = :stream AND SK BETWEEN :after AND :end"
-        return self.first(most, condition, values, ConsistentRead=True)
+        return self.query_first(most, condition, values, ConsistentRead=True)
 
-    def items(self, keys: Sequence[Item], *, consistent: bool, only: Sequence[str] = ()) -> Iterator[Item]:
+    def batch_get(self, keys: Sequence[Item], *, consistent: bool, only: Sequence[str] = ()) -> Iterator[Item]:
         """Yields the items that exist, in any order; no key may occur twice. A request reads KEYS of them.
 
         Once the iterator is exhausted, every key was answered: a missing item did not exist, as far as the read is
@@ -127,7 +127,7 @@ class Table:
 
     def put(self, item: Item, condition: str = "", values: Item | None = None) -> bool:
         """Returns whether the condition held and so the item was put."""
-        words = _words("", condition, values or {})
+        words = _write_parameters("", condition, values or {})
         try:
             with translate_errors("PutItem"):
                 self._dynamodb.put_item(TableName=self._name, Item=item, **words)
@@ -135,16 +135,16 @@ class Table:
             return False
         return True
 
-    def insert(self, items: Sequence[Item], waits: Waits | None = None) -> list[bool]:
+    def insert(self, items: Sequence[Item], wait_before_retry: WaitBeforeRetry | None = None) -> list[bool]:
         """Returns for each item whether it was put because its key was free: 25 in a request, and no key twice.
 
-        If the table is too busy for some, those are sent again after `waits`, which learns whether the table took any
-        of the rest. An item that was sent twice may count as known. Raises StoreUnavailable if the table refused an
-        item for another reason; then others may have been put.
+        If the table is too busy for some, those are sent again after `wait_before_retry`, which learns whether the
+        table took any of the rest. An item that was sent twice may count as known. Raises StoreUnavailable if the table
+        refused an item for another reason; then others may have been put.
         """
         is_new: list[bool] = []
         for first in range(0, len(items), STATEMENTS):
-            statements = [insertion(self._name, item) for item in items[first : first + STATEMENTS]]
+            statements = [insert_statement(self._name, item) for item in items[first : first + STATEMENTS]]
             codes, left = [""] * len(statements), list(range(len(statements)))
             while left:
                 with translate_errors("BatchExecuteStatement"):
@@ -153,17 +153,17 @@ class Table:
                 for at, one in zip(left, response["Responses"], strict=True):
                     codes[at] = one["Error"].get("Code", "Unknown") if "Error" in one else ""
                 left = [at for at in left if codes[at] not in ("", "DuplicateItem")]
-                if left and (waits is None or any(codes[at] not in TRANSIENT for at in left)):
+                if left and (wait_before_retry is None or any(codes[at] not in TRANSIENT for at in left)):
                     raise StoreUnavailable(f"AWS refused BatchExecuteStatement: {codes[left[0]]}{quoted_id(response)}")
-                if left and waits is not None:
-                    waits(len(left) < len(sent))
+                if left and wait_before_retry is not None:
+                    wait_before_retry(len(left) < len(sent))
             is_new += [not code for code in codes]
         return is_new
 
     def delete(self, key: Item, condition: str, values: Item) -> None:
         """Deletes the item if the condition holds."""
         with contextlib.suppress(ConditionFailed), translate_errors("DeleteItem"):
-            self._dynamodb.delete_item(TableName=self._name, Key=key, **_words("", condition, values))
+            self._dynamodb.delete_item(TableName=self._name, Key=key, **_write_parameters("", condition, values))
 
     def update(
         self,
@@ -178,29 +178,29 @@ class Table:
 
         A `condition` of "" is none. `names` has each `#name` that stands for an attribute with another name.
         """
-        words = _words(update, condition, values)
+        words = _write_parameters(update, condition, values)
         if names:
             words["ExpressionAttributeNames"] = words["ExpressionAttributeNames"] | names
         with translate_errors("UpdateItem"):
             return self._dynamodb.update_item(TableName=self._name, Key=key, **words, **more)
 
-    def set(
-        self, key: Item, attributes: Mapping[str, Any], condition: str = "", *, removes: Sequence[str] = (), **read: Any
+    def set_attributes(
+        self, key: Item, attributes: Mapping[str, Any], condition: str = "", *, remove: Sequence[str] = (), **read: Any
     ) -> bool:
-        """Returns whether the condition held and so the attributes were set, and those in `removes` removed.
+        """Returns whether the condition held and so the attributes were set, and those in `remove` removed.
 
         Values may be typed or not. The condition may name the new values, and those in `read`.
         """
-        update = setting(tuple(attributes)) if attributes else ""
-        if removes:
-            update += " REMOVE " + ", ".join(f"#{name}" for name in removes)
+        update = set_clause(tuple(attributes)) if attributes else ""
+        if remove:
+            update += " REMOVE " + ", ".join(f"#{name}" for name in remove)
         try:
             self.update(key, update.strip(), condition, values_of(typed_item({**attributes, **read})))
         except ConditionFailed:
             return False
         return True
 
-    def change(
+    def try_update(
         self,
         key: Item,
         update: str,
@@ -220,31 +220,31 @@ class Table:
         return True, response.get("Attributes")
 
 
-def insertion(table: str, item: Item) -> dict[str, Any]:
+def insert_statement(table: str, item: Item) -> dict[str, Any]:
     """Returns the INSERT of an item: it is refused if another item has its key."""
     places = ", ".join([f"'{name}': ?" for name in item])
     return {"Statement": f'INSERT INTO "{table}" VALUE {{{places}}}', "Parameters": list(item.values())}
 
 
-def _words(update: str, condition: str, values: Item) -> dict[str, Any]:
+def _write_parameters(update: str, condition: str, values: Item) -> dict[str, Any]:
     """Returns the parameters of a write, without empty ones, which DynamoDB refuses."""
     words = {
         "UpdateExpression": update,
         "ConditionExpression": condition,
-        "ExpressionAttributeNames": _names(f"{update} {condition}"),
+        "ExpressionAttributeNames": _attribute_names(f"{update} {condition}"),
         "ExpressionAttributeValues": values,
     }
     return {name: value for name, value in words.items() if value}
 
 
 @lru_cache(maxsize=64)
-def _names(expression: str) -> dict[str, str]:
+def _attribute_names(expression: str) -> dict[str, str]:
     """Returns the attribute of each `#name` in an expression; read-only, because the next request shares it."""
     return {name: name[1:] for name in re.findall(r"#\w+", expression)}
 
 
 @lru_cache(maxsize=64)
-def setting(names: tuple[str, ...]) -> str:
+def set_clause(names: tuple[str, ...]) -> str:
     """Returns the update that sets each of the attributes."""
     return "SET " + ", ".join(f"#{name} = :{name}" for name in names)
 

@@ -18,7 +18,7 @@ from handlers.framing.events import OnConflict, StreamEvent
 from handlers.framing.frames import Body, encoded
 from handlers.framing.oversize import Oversize
 from handlers.store import typed_values
-from handlers.store.typed_values import DAY_S, Item, count, expiry, text
+from handlers.store.typed_values import DAY_S, Item, expiry, read_int, read_text
 from handlers.values import dataclass
 
 # From this size on a body is compressed if that saves a write unit: DynamoDB bills each KB begun.
@@ -94,13 +94,13 @@ class Entry(NamedTuple):
 
 def partition_keys(stream_id: str, partitions: int) -> list[str]:
     """Returns a stream's partition keys. No two streams share one: the part before a number sign is the id's own."""
-    name = _without_signs(stream_id)
+    name = _escape_signs(stream_id)
     return [name] if partitions == 1 else [f"{name}#{number}" for number in range(partitions)]
 
 
 def partition_key(stream_id: str, key: str, partitions: int) -> str:
     """Returns the partition key of the event with this dedup key: always the same, so a duplicate meets its item."""
-    name = _without_signs(stream_id)
+    name = _escape_signs(stream_id)
     return name if partitions == 1 else f"{name}#{zlib.crc32(key.encode()) % partitions}"
 
 
@@ -110,7 +110,7 @@ def stream_of(item: Item) -> str:
     return name.replace("%23", "#").replace("%25", "%")
 
 
-def _without_signs(stream_id: str) -> str:
+def _escape_signs(stream_id: str) -> str:
     """Returns the id with percent and number signs percent-encoded; nearly every id stays as it is."""
     return stream_id.replace("%", "%25").replace("#", "%23")
 
@@ -126,7 +126,7 @@ def object_key(item: Item) -> str:
     if len(folder) > _FOLDER_CHARACTERS:
         # No percent-encoded id has an equals sign.
         folder = f"={hashlib.sha256(stream_id.encode()).hexdigest()}"
-    return "/".join((_kept(item), folder, _sha256(item["SK"]["S"]), _sha256(body_of(item))))
+    return "/".join((_expiry_folder(item), folder, _sha256(item["SK"]["S"]), _sha256(body_of(item))))
 
 
 # The numbers of days that objects may be kept: packaging/resources/storage.yml has a rule for each. An object outlives
@@ -134,9 +134,9 @@ def object_key(item: Item) -> str:
 KEPT_DAYS = (1, 3, 7, 14, 30, 60, 90, 180, 365, 730, 1825, 3650)
 
 
-def _kept(item: Item) -> str:
+def _expiry_folder(item: Item) -> str:
     """Returns the folder of objects that are kept for as long as the event; just "kept" if it never expires."""
-    expires_s, received_ms = count(item, "expires_at"), count(item, "received_at_ms")
+    expires_s, received_ms = read_int(item, "expires_at"), read_int(item, "received_at_ms")
     if expires_s is None or received_ms is None:
         return "kept"
     days = -(-(expires_s - received_ms // 1000) // DAY_S)
@@ -185,13 +185,13 @@ def _put_body(item: Item, data: Body) -> None:
     item["data"] = {"S": data} if is_text else {"B": data}
     if len(data) < COMPRESS_FROM_BYTES:
         return
-    packed, plain_bytes = _compressed(data)
+    packed, plain_bytes = _compress(data)
     if len(packed) + WRITE_UNIT_BYTES <= plain_bytes:
         item["data"] = {"B": packed}
         item["encoding"] = {"S": "text+gzip" if is_text else "binary+gzip"}
 
 
-def _compressed(data: str | bytes) -> tuple[bytes, int]:
+def _compress(data: str | bytes) -> tuple[bytes, int]:
     """Returns the body compressed by gzip, and the length of the original."""
     packer, packed, plain_bytes = zlib.compressobj(level=1, wbits=_GZIP), [], 0
     for piece in encoded(data):
@@ -207,7 +207,7 @@ def place_of(item: Item) -> str:
     return place
 
 
-def in_bucket(item: Item) -> Item:
+def with_object_reference(item: Item) -> Item:
     """Returns the item with a reference to the object with its body in place of the body."""
     kept = {name: value for name, value in item.items() if name != "data"}
     kind = "text" if "S" in item["data"] else "binary"
@@ -220,7 +220,7 @@ def body_of(item: Item) -> str | bytes:
     return body
 
 
-def mark(item: Item, reason: str) -> Item:
+def dead_letter_mark(item: Item, reason: str) -> Item:
     """Returns the item in place of an event that went to the dead-letter queue: without body, id and name."""
     sent = ("data", "encoding", "object", "id", "name")
     return {name: value for name, value in item.items() if name not in sent} | {"dead_letter": {"S": reason}}
@@ -229,7 +229,7 @@ def mark(item: Item, reason: str) -> Item:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> StoredEvent:
+def to_stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> StoredEvent:
     """Returns the event of an item; `fetch` is called only if an object has the body.
 
     A body of more than `most_bytes` is left out, before it is unpacked. Raises StoreUnavailable if this version cannot
@@ -237,36 +237,36 @@ def stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> Sto
     """
     name = f"the event at {place_of(item)}"
     typed_values.check_layout(item, name)
-    with typed_values.refused_by_name(name):
-        return _stored_event(item, fetch, most_bytes)
+    with typed_values.refuse_unreadable(name):
+        return _to_stored_event(item, fetch, most_bytes)
 
 
-def _stored_event(item: Item, fetch: Fetch, most_bytes: int | None) -> StoredEvent:
+def _to_stored_event(item: Item, fetch: Fetch, most_bytes: int | None) -> StoredEvent:
     return StoredEvent(
         key=item["SK"]["S"],
-        data=None if "dead_letter" in item else _body(item, fetch, most_bytes),
-        id=text(item, "id"),
-        name=text(item, "name"),
+        data=None if "dead_letter" in item else _read_body(item, fetch, most_bytes),
+        id=read_text(item, "id"),
+        name=read_text(item, "name"),
         received_at_ms=int(item["received_at_ms"]["N"]),
         fence=int(item["fence"]["N"]),
         position=place_of(item),
-        dead_letter=text(item, "dead_letter"),
-        object=text(item, "object"),
-        conflict_of=text(item, "conflict_of"),
+        dead_letter=read_text(item, "dead_letter"),
+        object=read_text(item, "object"),
+        conflict_of=read_text(item, "conflict_of"),
     )
 
 
-def _body(item: Item, fetch: Fetch, most_bytes: int | None) -> str | bytes | None:
+def _read_body(item: Item, fetch: Fetch, most_bytes: int | None) -> str | bytes | None:
     if "encoding" not in item:
         plain: str | bytes = item["data"]["S"] if "S" in item["data"] else bytes(item["data"]["B"])
         return plain
     content = fetch(item["object"]["S"]) if "object" in item else bytes(item["data"]["B"])
     if content is None:
         return None
-    return unpacked(content, item["encoding"]["S"], most_bytes)
+    return decode_body(content, item["encoding"]["S"], most_bytes)
 
 
-def unpacked(content: bytes, encoding: str, most_bytes: int | None = None) -> str | bytes | None:
+def decode_body(content: bytes, encoding: str, most_bytes: int | None = None) -> str | bytes | None:
     """Returns the body whose bytes are stored in this encoding; None if it has more than `most_bytes`.
 
     Raises ValueError for an unknown encoding.

@@ -22,7 +22,7 @@ from typing import Any
 
 from handlers.connection.inputs import LOG, LONGEST_WAIT_MS, Layout
 from handlers.store.control_table import Table
-from handlers.store.event_items import Entry, Fetch, partition_keys, stored_event
+from handlers.store.event_items import Entry, Fetch, partition_keys, to_stored_event
 from handlers.store.typed_values import Item, has_expired
 
 INDEX = "by-position"
@@ -43,7 +43,7 @@ class EventReader:
     """The events table; `fetch` returns the bytes of an object by its key, None if they cannot be read."""
 
     def __init__(self, dynamodb: Any, events_table: str, fetch: Fetch) -> None:
-        self._places = dynamodb, events_table, fetch
+        self._ports = dynamodb, events_table, fetch
         self.table = Table(dynamodb, events_table)
         self._fetch = fetch
 
@@ -63,23 +63,27 @@ class EventReader:
         the positions are those of keys, and any other `after` raises ValueError.
         """
         if layout.items:
-            return self._across(stream_id, layout, now_ms, after, limit, most_bytes)
+            return self._items_then_log(stream_id, layout, now_ms, after, limit, most_bytes)
         if layout.partitions == LOG:
             # Imported here: few streams have a log, and each import lengthens the cold start.
             from handlers.store.segment_reader import SegmentReader
 
-            return SegmentReader(*self._places).entries(stream_id, now_ms, after, limit, most_bytes)
+            return SegmentReader(*self._ports).entries(stream_id, now_ms, after, limit, most_bytes)
         keys = partition_keys(stream_id, layout.partitions)
-        places = self._by_key(keys, after, limit) if layout.order == "none" else self._by_index(keys, after, limit)
+        places = (
+            self._places_by_key(keys, after, limit)
+            if layout.order == "none"
+            else self._places_by_index(keys, after, limit)
+        )
         return (self._entry(position, item, now_ms, most_bytes) for position, item in places)
 
-    def _across(
+    def _items_then_log(
         self, stream_id: str, layout: Layout, now_ms: int, after: str, limit: int, most_bytes: int | None
     ) -> Iterator[Entry]:
         """Yields the items of a stream that changed to a log, then its log; `after` may be a place in either."""
-        from handlers.store.segment_reader import log_from
+        from handlers.store.segment_reader import log_start_number
 
-        begin = f"{log_from(layout):015d}"
+        begin = f"{log_start_number(layout):015d}"
         if after < begin:
             for entry in self.entries(stream_id, Layout(layout.items), now_ms, after, limit, most_bytes):
                 yield entry
@@ -90,22 +94,22 @@ class EventReader:
     def _entry(self, position: str, item: Item | None, now_ms: int, most_bytes: int | None = None) -> Entry:
         if item is None or has_expired(item, now_ms):
             return Entry(position, None)
-        event = stored_event(item, self._fetch, most_bytes)
+        event = to_stored_event(item, self._fetch, most_bytes)
         return Entry(position, event if event.position == position else replace(event, position=position))
 
-    def _by_index(self, keys: Sequence[str], after: str, limit: int) -> Iterator[Place]:
-        asked = FIRST
+    def _places_by_index(self, keys: Sequence[str], after: str, limit: int) -> Iterator[Place]:
+        page_size = FIRST
         while limit > 0:
-            count = min(limit, asked)
+            count = min(limit, page_size)
             # No position is smaller than a digit; DynamoDB does not accept an empty text as a key.
-            pages = [self._page(key, "> :after", {":after": after or "/"}, count) for key in keys]
+            pages = [self._read_page(key, "> :after", {":after": after or "/"}, count) for key in keys]
             merged = heapq.merge(*pages, key=lambda entry: entry["position"]["S"])
             wanted = list(itertools.islice(merged, count))
             for first in range(0, len(wanted), BATCH):
-                yield from self._batch(wanted[first : first + BATCH])
+                yield from self._read_batch(wanted[first : first + BATCH])
             if len(wanted) < count:
                 return
-            after, asked = _position(wanted[-1]), min(4 * asked, MOST)
+            after, page_size = _position(wanted[-1]), min(4 * page_size, MOST)
             limit -= count
 
     def place_at(self, stream_id: str, layout: Layout, from_ms: int) -> str:
@@ -121,7 +125,7 @@ class EventReader:
         if layout.partitions == LOG and (not layout.items or from_ms >= layout.since_ms + LONGEST_WAIT_MS):
             from handlers.store.segment_reader import SegmentReader
 
-            number = SegmentReader(*self._places).number_at(stream_id, from_ms)
+            number = SegmentReader(*self._ports).segment_number_at(stream_id, from_ms)
         # Positions of that instant begin with this, and sort after it.
         return f"{number:015d}"
 
@@ -133,49 +137,51 @@ class EventReader:
         if layout.partitions == LOG:
             from handlers.store.segment_reader import SegmentReader
 
-            yield from SegmentReader(*self._places).entries_before(stream_id, now_ms, before_ms)
+            yield from SegmentReader(*self._ports).entries_before(stream_id, now_ms, before_ms)
         items = layout.items or layout.partitions
         if items != LOG:
-            for position, item in self._newest_before(partition_keys(stream_id, items), f"{before_ms:015d}"):
+            for position, item in self._newest_places_before(partition_keys(stream_id, items), f"{before_ms:015d}"):
                 yield self._entry(position, item, now_ms)
 
-    def _newest_before(self, keys: Sequence[str], bound: str) -> Iterator[Place]:
+    def _newest_places_before(self, keys: Sequence[str], bound: str) -> Iterator[Place]:
         while True:
             before = "< :bound", {":bound": bound}, BATCH
-            found = [entry for key in keys for entry in self._page(key, *before, ScanIndexForward=False)]
+            found = [entry for key in keys for entry in self._read_page(key, *before, ScanIndexForward=False)]
             if not found:
                 return
             wanted = sorted(found, key=_position, reverse=True)[:BATCH]
-            yield from self._batch(wanted)
+            yield from self._read_batch(wanted)
             bound = _position(wanted[-1])
 
-    def _batch(self, wanted: Sequence[Item]) -> Iterator[Place]:
+    def _read_batch(self, wanted: Sequence[Item]) -> Iterator[Place]:
         keys = [{"PK": entry["PK"], "SK": entry["SK"]} for entry in wanted]
-        read = self.table.items(keys, consistent=True)
+        read = self.table.batch_get(keys, consistent=True)
         items = {(item["PK"]["S"], item["SK"]["S"]): item for item in read}
         for entry in wanted:
             yield _position(entry), items.pop((entry["PK"]["S"], entry["SK"]["S"]), None)
 
-    def _page(self, partition: str, bound: str, values: dict[str, str], count: int, **more: Any) -> list[Item]:
+    def _read_page(self, partition: str, bound: str, values: dict[str, str], count: int, **more: Any) -> list[Item]:
         """Returns keys and positions of the first events of one partition, whose positions are within the bound."""
         names = {"#position": "position"}
         condition, values = f"PK = :partition AND #position {bound}", {":partition": partition, **values}
-        return self.table.first(count, condition, values, IndexName=INDEX, ExpressionAttributeNames=names, **more)
+        return self.table.query_first(count, condition, values, IndexName=INDEX, ExpressionAttributeNames=names, **more)
 
     # --- events without an index --------------------------------------------------------------------------------------
 
-    def _by_key(self, keys: Sequence[str], after: str, limit: int) -> Iterator[Place]:
-        start = key_at(after) if after else ""
+    def _places_by_key(self, keys: Sequence[str], after: str, limit: int) -> Iterator[Place]:
+        start = key_of_position(after) if after else ""
         count = max(1, BATCH // len(keys))
-        merged = heapq.merge(*(self._items(key, start, count) for key in keys), key=lambda item: item["SK"]["S"])
+        merged = heapq.merge(
+            *(self._partition_items(key, start, count) for key in keys), key=lambda item: item["SK"]["S"]
+        )
         for item in itertools.islice(merged, limit):
             yield position_of(item["SK"]["S"]), item
 
-    def _items(self, partition: str, after: str, count: int) -> Iterator[Item]:
+    def _partition_items(self, partition: str, after: str, count: int) -> Iterator[Item]:
         """Yields the items of a partition after a key, read as they are needed."""
         condition = "PK = :partition AND SK > :after" if after else "PK = :partition"
         values = {":partition": partition} | ({":after": after} if after else {})
-        return self.table.each(condition, values, ConsistentRead=True, Limit=count)
+        return self.table.query_items(condition, values, ConsistentRead=True, Limit=count)
 
 
 def _position(item: Item) -> str:
@@ -188,7 +194,7 @@ def position_of(key: str) -> str:
     return _MARK + base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
 
 
-def key_at(position: str) -> str:
+def key_of_position(position: str) -> str:
     """Returns the key of a position; raises ValueError if it is not the position of a key."""
     digits = position.removeprefix(_MARK)
     try:
@@ -208,16 +214,16 @@ SEGMENTS = 4
 _MOST = 10**12 - 1
 
 
-def newest_place(table: Table, stream_id: str, layout: Layout, count: int) -> str:
+def place_before_newest(table: Table, stream_id: str, layout: Layout, count: int) -> str:
     """Returns the position before the newest `count` events, "" for the beginning; raises StoreUnavailable.
 
     In a log it is the one before the last segments, however many events those have.
     """
-    if layout.partitions == LOG and ((place := _before_segments(table, stream_id)) or not layout.items):
+    if layout.partitions == LOG and ((place := _place_before_newest_segments(table, stream_id)) or not layout.items):
         return place
     if layout.order == "none":
         return ""
-    positions = sorted(_newest(table, stream_id, layout.items or layout.partitions, count + 1), reverse=True)
+    positions = sorted(_newest_positions(table, stream_id, layout.items or layout.partitions, count + 1), reverse=True)
     return positions[count] if len(positions) > count else ""
 
 
@@ -227,30 +233,30 @@ def newest_ms(table: Table, stream_id: str, layout: Layout) -> int | None:
     In a log it is when the last segment was begun.
     """
     if layout.partitions == LOG:
-        from handlers.store.segment_reader import head
+        from handlers.store.segment_reader import find_segment
 
-        segment = head(table, stream_id)
+        segment = find_segment(table, stream_id)
         if segment is not None or not layout.items:
             return None if segment is None else segment.at_ms
     if layout.order == "none":
         return None
-    newest = _newest(table, stream_id, layout.items or layout.partitions, 1)
+    newest = _newest_positions(table, stream_id, layout.items or layout.partitions, 1)
     instants = [int(position.partition("/")[0]) for position in newest]
     return max(instants, default=None)
 
 
-def _newest(table: Table, stream_id: str, partitions: int, count: int) -> list[str]:
+def _newest_positions(table: Table, stream_id: str, partitions: int, count: int) -> list[str]:
     """Returns the positions of the newest events of each partition, at most `count` of each."""
     found = (
-        table.first(count, "PK = :partition", {":partition": key}, IndexName=INDEX, ScanIndexForward=False)
+        table.query_first(count, "PK = :partition", {":partition": key}, IndexName=INDEX, ScanIndexForward=False)
         for key in partition_keys(stream_id, partitions)
     )
     return [item["position"]["S"] for items in found for item in items]
 
 
-def _before_segments(table: Table, stream_id: str) -> str:
-    from handlers.store.segment_reader import BEHIND, is_segment, of_heads, position, segment_number
+def _place_before_newest_segments(table: Table, stream_id: str) -> str:
+    from handlers.store.segment_reader import BEHIND, heads_query, is_segment, position, segment_number
 
-    newest = table.first(SEGMENTS + 1, **of_heads(stream_id, "SK < :bound", BEHIND), ScanIndexForward=False)
+    newest = table.query_first(SEGMENTS + 1, **heads_query(stream_id, "SK < :bound", BEHIND), ScanIndexForward=False)
     segments = [item for item in newest if is_segment(item)]
     return position(segment_number(segments[SEGMENTS]), _MOST, _MOST) if len(segments) > SEGMENTS else ""

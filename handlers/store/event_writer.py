@@ -20,7 +20,7 @@ from handlers.dynamodb.client import DynamoDb, binary, encode
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
-from handlers.store.control_table import STATEMENTS, TRANSIENT, Table, insertion
+from handlers.store.control_table import STATEMENTS, TRANSIENT, Table, insert_statement
 from handlers.store.event_items import (
     COMPRESS_FROM_BYTES,
     DEFAULT_POLICY,
@@ -30,7 +30,7 @@ from handlers.store.event_items import (
     partition_key,
     place_of,
 )
-from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED, Objects, Singles
+from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED, Objects, SingleWriter
 from handlers.store.typed_values import MAX_ITEM_BYTES, Item, size_bytes
 from handlers.values import dataclass
 
@@ -42,9 +42,9 @@ BATCH_BYTES = 1024 * 1024
 TRIES = 8
 DELAY_S, DELAY_MOST_S, DELAYS_IN_ALL_S = 0.025, 1.0, 5.0
 # Data, id and name of a short event have fewer characters than this together: its item is far below every limit.
-SHORT = COMPRESS_FROM_BYTES
+SHORT_CHARACTERS = COMPRESS_FROM_BYTES
 # Marks the places in an item for texts that differ between events; no stream's id contains it.
-_HOLE = "\0"
+_PLACEHOLDER = "\0"
 _COUNT_DIGITS = 12
 # The number of an event, the event, and its INSERT.
 Pending = tuple[int, StreamEvent, str]
@@ -58,24 +58,24 @@ class Inserts:
     stream_id: str
     fence: int
     policy: StoragePolicy
-    _patterns: dict[tuple[int, bool, bool], str] = field(default_factory=dict)
+    _templates: dict[tuple[int, bool, bool], str] = field(default_factory=dict)
 
     def item(self, number: int, event: StreamEvent) -> Item:
         """Returns the item of an event, the `number`th of its connection."""
         return event_item(self.stream_id, self.fence, number, event, self.policy)
 
-    def of_item(self, item: Item) -> str:
+    def insert_of_item(self, item: Item) -> str:
         """Returns the INSERT of an item: it is refused if another item has its key."""
-        return encode(insertion(self.table, item))
+        return encode(insert_statement(self.table, item))
 
-    def of_short(self, number: int, event: StreamEvent) -> str | None:
+    def insert_of_short(self, number: int, event: StreamEvent) -> str | None:
         """Returns the INSERT of `item(number, event)`; None if the event is not short."""
         key, data, own_id, name, _, received_at_ms = event
         # As `is_short`, whose call for each event would take longer.
-        if not isinstance(data, str) or len(data) + len(own_id or "") + len(name or "") >= SHORT:
+        if not isinstance(data, str) or len(data) + len(own_id or "") + len(name or "") >= SHORT_CHARACTERS:
             return None
         shape = (received_at_ms, own_id is None, name is None)
-        pattern = self._patterns.get(shape) or self._pattern(event)
+        pattern = self._templates.get(shape) or self._make_template(event)
         values: tuple[str | int, ...] = (quoted(key), number)
         if own_id is not None:
             values += (quoted(own_id),)
@@ -86,24 +86,26 @@ class Inserts:
             values = (quoted(partition_key(self.stream_id, key, self.policy.partitions)), *values)
         return pattern % values
 
-    def _pattern(self, like: StreamEvent) -> str:
+    def _make_template(self, like: StreamEvent) -> str:
         """Returns the INSERT of a short event with the same time and fields as `like`, as a template for `%`."""
-        own_id, name = (None if text is None else _HOLE for text in (like.id, like.name))
-        item = self.item(0, like._replace(key=_HOLE, data=_HOLE, id=own_id, name=name))
+        own_id, name = (None if text is None else _PLACEHOLDER for text in (like.id, like.name))
+        item = self.item(0, like._replace(key=_PLACEHOLDER, data=_PLACEHOLDER, id=own_id, name=name))
         if self.policy.partitions > 1:
-            item["PK"] = {"S": _HOLE}
+            item["PK"] = {"S": _PLACEHOLDER}
         before = place_of(item)[:-_COUNT_DIGITS]
-        item[PLACES[self.policy.order]] = {"S": before + _HOLE}
-        text = self.of_item(item).replace("%", "%%")
-        number = quoted(before + _HOLE)
-        pattern = text.replace(number, f'{quoted(before)[:-1]}%0{_COUNT_DIGITS}d"').replace(quoted(_HOLE), "%s")
-        self._patterns[like.received_at_ms, like.id is None, like.name is None] = pattern
+        item[PLACES[self.policy.order]] = {"S": before + _PLACEHOLDER}
+        text = self.insert_of_item(item).replace("%", "%%")
+        number = quoted(before + _PLACEHOLDER)
+        pattern = text.replace(number, f'{quoted(before)[:-1]}%0{_COUNT_DIGITS}d"').replace(quoted(_PLACEHOLDER), "%s")
+        self._templates[like.received_at_ms, like.id is None, like.name is None] = pattern
         return pattern
 
 
 def is_short(event: StreamEvent) -> bool:
     """Whether the event's item is far below every limit."""
-    return isinstance(event.data, str) and len(event.data) + len(event.id or "") + len(event.name or "") < SHORT
+    return (
+        isinstance(event.data, str) and len(event.data) + len(event.id or "") + len(event.name or "") < SHORT_CHARACTERS
+    )
 
 
 @dataclass(slots=True)
@@ -113,7 +115,7 @@ class EventWriter:
     dynamodb: Any
     table: str
     objects: Objects
-    singles: Singles
+    singles: SingleWriter
     sleep: Callable[[float], None]
 
     def write(
@@ -129,17 +131,17 @@ class EventWriter:
         fresh: dict[str, tuple[int, StreamEvent]] = {}
         for number, event in enumerate(events, first):
             fresh.setdefault(event.key, (number, event))
-        one = OneWrite(self, Inserts(self.table, stream_id, fence, policy))
-        outcomes = [DUPLICATE] * (len(events) - len(fresh)) + one.outcomes(fresh.values())
+        one = EventsWrite(self, Inserts(self.table, stream_id, fence, policy))
+        outcomes = [DUPLICATE] * (len(events) - len(fresh)) + one.put_events(fresh.values())
         duplicates = outcomes.count(DUPLICATE)
         written = Written(outcomes.count(STORED), duplicates, outcomes.count(DEAD_LETTERED))
         if not duplicates or policy.on_conflict is None:
             return written
         repeated = [known for known in enumerate(events, first) if fresh[known[1].key][0] != known[0]]
-        return one.settled(written, repeated)
+        return one.settle_conflicts(written, repeated)
 
 
-class OneWrite:
+class EventsWrite:
     """One call of `write`: events of one connection, no two of which have the same key."""
 
     def __init__(self, writer: EventWriter, inserts: Inserts) -> None:
@@ -147,28 +149,28 @@ class OneWrite:
         self._dynamodb = writer.dynamodb
         self._inserts = inserts
         self._singles = writer.singles
-        self._tries = Tries(writer.sleep)
+        self._delays = RetryDelays(writer.sleep)
         self._known: list[tuple[int, StreamEvent]] = []  # the events whose key was refused
 
-    def outcomes(self, events: Collection[tuple[int, StreamEvent]]) -> list[str]:
+    def put_events(self, events: Collection[tuple[int, StreamEvent]]) -> list[str]:
         """Returns the outcome of each event, in any order."""
         if len(events) == 1:
             # Nearly every write of a quiet stream is one event, which needs no statement.
             ((number, event),) = events
             if is_short(event):
                 return [self._put_one(number, event, False)]
-            return [self._noted(self._singles.put(event, self._inserts.item(number, event)), number, event)]
+            return [self._note_duplicate(self._singles.put(event, self._inserts.item(number, event)), number, event)]
         outcomes: list[str] = []
         batch: list[Pending] = []
         batch_bytes = 0
         for number, event in events:
-            text = self._inserts.of_short(number, event)
+            text = self._inserts.insert_of_short(number, event)
             if text is None:
                 item = self._inserts.item(number, event)
                 if isinstance(event.data, Oversize) or size_bytes(item) > MAX_ITEM_BYTES:
-                    outcomes.append(self._noted(self._singles.put(event, item), number, event))
+                    outcomes.append(self._note_duplicate(self._singles.put(event, item), number, event))
                     continue
-                text = self._inserts.of_item(item)
+                text = self._inserts.insert_of_item(item)
             if len(batch) == STATEMENTS or batch_bytes + len(text) > BATCH_BYTES:
                 outcomes += self._put_batch(batch)
                 batch, batch_bytes = [], 0
@@ -176,7 +178,7 @@ class OneWrite:
             batch_bytes += len(text)
         return outcomes + self._put_batch(batch)
 
-    def settled(self, written: Written, repeated: Sequence[tuple[int, StreamEvent]]) -> Written:
+    def settle_conflicts(self, written: Written, repeated: Sequence[tuple[int, StreamEvent]]) -> Written:
         """Returns the counts after refused or `repeated` events with another body than the stored one are settled."""
         # Imported at the first duplicate: most connections meet none.
         from handlers.store.conflicts import Conflicts
@@ -196,14 +198,16 @@ class OneWrite:
             sum(is_conflict for _, is_conflict in settled),
         )
 
-    def _noted(self, outcome: str, number: int, event: StreamEvent) -> str:
+    def _note_duplicate(self, outcome: str, number: int, event: StreamEvent) -> str:
         """Returns the outcome; remembers an event whose key was known."""
         if outcome == DUPLICATE:
             self._known.append((number, event))
         return outcome
 
     def _put_one(self, number: int, event: StreamEvent, was_sent: bool) -> str:
-        return self._noted(self._singles.put_alone(event, self._inserts.item(number, event), was_sent), number, event)
+        return self._note_duplicate(
+            self._singles.put_alone(event, self._inserts.item(number, event), was_sent), number, event
+        )
 
     def _put_batch(self, batch: list[Pending]) -> list[str]:
         """Returns the outcome of each event, in any order."""
@@ -228,18 +232,20 @@ class OneWrite:
                 elif code in TRANSIENT:
                     again.append(pending)
                 else:
-                    outcomes.append(self._noted(self._refused(pending, code, was_sent, metadata), *pending[:2]))
+                    outcomes.append(
+                        self._note_duplicate(self._outcome_of_refusal(pending, code, was_sent, metadata), *pending[:2])
+                    )
             took_some, batch, was_sent = len(again) < len(batch), again, True
             if batch:
-                self._tries.count(took_some, metadata)
+                self._delays.wait(took_some, metadata)
         return outcomes
 
-    def _refused(self, pending: Pending, code: str, was_sent: bool, metadata: dict[str, Any]) -> str:
+    def _outcome_of_refusal(self, pending: Pending, code: str, was_sent: bool, metadata: dict[str, Any]) -> str:
         """Returns the outcome of a statement's error; `was_sent` is whether it may have been carried out before."""
         number, event, _ = pending
         item = self._inserts.item(number, event)
         if code == "DuplicateItem":
-            return STORED if was_sent and self._singles.is_ours(item) else DUPLICATE
+            return STORED if was_sent and self._singles.is_same_event(item) else DUPLICATE
         if code == "ValidationError":
             return self._singles.dead_letter(event, item, f"refused by DynamoDB: {code}")
         raise StoreUnavailable(f"AWS refused BatchExecuteStatement: {code}{quoted_id({'ResponseMetadata': metadata})}")
@@ -248,12 +254,12 @@ class OneWrite:
         """Returns an answer for each statement, in order, and the client's metadata, such as the number of retries."""
         with translate_errors("BatchExecuteStatement", refusals=True):
             is_ours = isinstance(self._dynamodb, DynamoDb)
-            statements = texts if is_ours else [as_parameters(text) for text in texts]
+            statements = texts if is_ours else [to_boto3_statement(text) for text in texts]
             response = self._dynamodb.batch_execute_statement(Statements=statements)
         return response["Responses"], response.get("ResponseMetadata", {})
 
 
-class Tries:
+class RetryDelays:
     """Counts how often statements of one write are sent again, each time after a longer delay with full jitter."""
 
     def __init__(self, sleep: Callable[[float], None]) -> None:
@@ -261,7 +267,7 @@ class Tries:
         self._made = 1
         self._slept_s = 0.0
 
-    def count(self, took_some: bool, metadata: dict[str, Any]) -> None:
+    def wait(self, took_some: bool, metadata: dict[str, Any]) -> None:
         """Waits for the delay; raises StoreUnavailable after the last try, whose `metadata` identifies it."""
         if took_some:
             self._made = max(1, self._made - 1)
@@ -274,7 +280,7 @@ class Tries:
         self._made += 1
 
 
-def as_parameters(insert: str) -> dict[str, Any]:
+def to_boto3_statement(insert: str) -> dict[str, Any]:
     """Returns the INSERT as a statement for boto3's client, which writes the JSON of a request itself."""
     statement: dict[str, Any] = json.loads(insert, object_hook=binary)
     return statement

@@ -17,10 +17,10 @@ from typing import Any
 from handlers.connection.lease import Lease
 from handlers.group import GROUP
 from handlers.group.group_lease import GroupHeartbeat, GroupLease, alive_until_ms, composed, good_until_ms
-from handlers.store.control_record import lease
+from handlers.store.control_record import lease_of
 from handlers.store.control_table import Table
 from handlers.store.ledger_records import live_record
-from handlers.store.typed_values import Item, count, flag, key, number, text
+from handlers.store.typed_values import Item, item_key, number_value, read_flag, read_int, read_text
 
 MEMBER = "stream#"
 # The prefix of the attributes that name groups with a free place: `open:#7` in the record `groups`.
@@ -47,23 +47,23 @@ def group_lease(item: Item | None) -> GroupLease:
         is_ended, request_id = name.startswith(_DEAD), name.partition(":")[2]
         if not is_ended and not name.startswith(_HEARTBEAT):
             continue
-        numbers = (text(item, name) or "").split("/")
+        numbers = (read_text(item, name) or "").split("/")
         if len(numbers) in (4, 5) and all(number.isdecimal() for number in numbers):
             token, at_ms, until_ms, turns, away = map(int, [*numbers, "0"][:5])
             heartbeats[request_id] = GroupHeartbeat(token, at_ms, until_ms, turns, is_ended, away)
     return GroupLease(
-        token=count(item, "fence") or 0,
-        execution=text(item, "execution") or "",
-        stop=flag(item, "stop"),
-        version=count(item, "version") or 0,
-        size=count(item, "size") or 0,
+        token=read_int(item, "fence") or 0,
+        execution=read_text(item, "execution") or "",
+        stop=read_flag(item, "stop"),
+        version=read_int(item, "version") or 0,
+        size=read_int(item, "size") or 0,
         heartbeats=heartbeats,
     )
 
 
 def lease_of_group(item: Item) -> Lease:
     """Returns the group's lease as if the group were a stream that is connected while a function lives."""
-    return replace(lease(item), expires_at_ms=alive_until_ms(group_lease(item)))
+    return replace(lease_of(item), expires_at_ms=alive_until_ms(group_lease(item)))
 
 
 def member_lease(item: Item, group: GroupLease) -> Lease:
@@ -71,13 +71,13 @@ def member_lease(item: Item, group: GroupLease) -> Lease:
 
     If its connection was let go, the lease lasts until then.
     """
-    own = lease(item)
+    own = lease_of(item)
     # A group is stopped when no member is left. So a member has joined since, and is about to begin.
     seen = replace(composed(own, group), stop=own.stop)
     if seen.connected_token > seen.released_token:
         return seen
     live = live_record(item) or {}
-    return replace(seen, expires_at_ms=count(live, "closed_ms") or count(live, "seen_ms") or 0)
+    return replace(seen, expires_at_ms=read_int(live, "closed_ms") or read_int(live, "seen_ms") or 0)
 
 
 def live_of_member(live: Item | None, group: GroupLease) -> Item | None:
@@ -86,28 +86,31 @@ def live_of_member(live: Item | None, group: GroupLease) -> Item | None:
     The connection's last sign of life is not long before that, because a connection that is silent for longer is
     closed. So a successor that opens beside it need not count its whole life as the silence of a dead peer.
     """
-    heartbeat = group.heartbeats.get(text(live or {}, "request_id") or "")
+    heartbeat = group.heartbeats.get(read_text(live or {}, "request_id") or "")
     if live is None or "closed_ms" in live or heartbeat is None:
         return live
-    lag_ms = count(live, "lag_ms")
-    seen_ms = good_until_ms(count(live, "seen_ms") or 0, lag_ms, heartbeat)
+    lag_ms = read_int(live, "lag_ms")
+    seen_ms = good_until_ms(read_int(live, "seen_ms") or 0, lag_ms, heartbeat)
     # A heartbeat is a sign of life of each connection that it covers, so its lag makes no connection count as silent.
-    told_ms = seen_ms if lag_ms is None else max(seen_ms, heartbeat.at_ms)
-    said = {"seen_ms": number(seen_ms), "saved_ms": number(max(told_ms, count(live, "saved_ms") or 0))}
-    silent_ms = count(live, "silent_ms")
+    covered_ms = seen_ms if lag_ms is None else max(seen_ms, heartbeat.at_ms)
+    times = {
+        "seen_ms": number_value(seen_ms),
+        "saved_ms": number_value(max(covered_ms, read_int(live, "saved_ms") or 0)),
+    }
+    silent_ms = read_int(live, "silent_ms")
     if silent_ms is not None:
-        said["heard_ms"] = number(max(count(live, "heard_ms") or 0, seen_ms - silent_ms))
-    return live | said
+        times["heard_ms"] = number_value(max(read_int(live, "heard_ms") or 0, seen_ms - silent_ms))
+    return live | times
 
 
 def member_key(group: str, stream_id: str) -> Item:
     """Returns the key of a stream's place in a group."""
-    return key(group, f"{MEMBER}{stream_id}")
+    return item_key(group, f"{MEMBER}{stream_id}")
 
 
-def member(item: Item) -> tuple[str, str] | None:
+def to_member(item: Item) -> tuple[str, str] | None:
     """Returns the stream and when it joined; None if it has left."""
-    joined = text(item, "joined")
+    joined = read_text(item, "joined")
     return None if joined is None else (item["SK"]["S"].removeprefix(MEMBER), joined)
 
 
@@ -124,7 +127,7 @@ class GroupStore:
     def __init__(self, dynamodb: Any, control_table: str, group: str) -> None:
         self._table = Table(dynamodb, control_table)
         self._group = group
-        self._key = key(group, "lease")
+        self._key = item_key(group, "lease")
 
     def read(self) -> GroupLease:
         """Returns the lease as it is now, read consistently."""
@@ -176,46 +179,46 @@ class GroupStore:
         values = {":known": heartbeat_value(known)}
         return self._change("SET #dead = :known REMOVE #beat", "#beat = :known", values, names)
 
-    def changed(self) -> GroupLease:
+    def raise_version(self) -> GroupLease:
         """Raises the version, so that functions read the members again with their next heartbeat; returns the lease."""
         update = "SET #version = if_not_exists(#version, :zero) + :one"
         return self._change(update, "", {":zero": {"N": "0"}, **_ONE})[1]
 
-    def ends(self, execution: str, version: int) -> tuple[bool, GroupLease]:
+    def end_group(self, execution: str, version: int) -> tuple[bool, GroupLease]:
         """Returns whether the group is ended, because it has no member at that version, and the lease."""
         condition = "#execution = :execution AND (#version = :version OR attribute_not_exists(#version))"
-        values = {":yes": {"BOOL": True}, ":execution": {"S": execution}, ":version": number(version)}
+        values = {":yes": {"BOOL": True}, ":execution": {"S": execution}, ":version": number_value(version)}
         return self._change("SET #stop = :yes", condition, values)
 
-    def counted(self, version: int, size: int, *, frees: bool) -> None:
-        """Records the number of members at that version and, if that `frees` places, that there are free ones.
+    def record_size(self, version: int, size: int, *, frees_places: bool) -> None:
+        """Records the number of members at that version and, if that `frees_places`, that there are free ones.
 
         A POST counts a place before it writes the member; only this frees the place of a stream that leaves.
         """
         condition = "#version = :version OR attribute_not_exists(#version)"
-        values = {":size": number(size), ":version": number(version)}
+        values = {":size": number_value(size), ":version": number_value(version)}
         is_done, _ = self._change("SET #size = :size", condition, values)
-        if is_done and frees:
+        if is_done and frees_places:
             names = {"#open": f"{OPEN}{self._group}"}
-            self._table.update(key(GROUP, "groups"), "SET #open = :yes", "", {":yes": {"BOOL": True}}, names)
+            self._table.update(item_key(GROUP, "groups"), "SET #open = :yes", "", {":yes": {"BOOL": True}}, names)
 
     # --- its members --------------------------------------------------------------------------------------------------
 
     def members(self) -> Mapping[str, str]:
         """Returns the streams of the group, each with when it joined, read consistently."""
         values = {":group": self._group, ":member": MEMBER}
-        items = self._table.each("PK = :group AND begins_with(SK, :member)", values, ConsistentRead=True)
-        return dict(one for item in items if (one := member(item)) is not None)
+        items = self._table.query_items("PK = :group AND begins_with(SK, :member)", values, ConsistentRead=True)
+        return dict(one for item in items if (one := to_member(item)) is not None)
 
-    def joins(self, stream_id: str, joined: str) -> None:
+    def add_member(self, stream_id: str, joined: str) -> None:
         """Gives the stream a place, or a new stamp to the place that it has."""
         self._table.put(member_key(self._group, stream_id) | {"joined": {"S": joined}})
 
-    def leaves(self, stream_id: str, joined: str, now_ms: int) -> bool:
+    def remove_member(self, stream_id: str, joined: str, now_ms: int) -> bool:
         """Returns whether the stream that joined at `joined` has given up its place; False if it joined again."""
         left = {"expires_at": now_ms // 1000 + LEFT_S}
         place = member_key(self._group, stream_id)
-        return self._table.set(place, left, "#joined = :joined", removes=["joined"], joined=joined)
+        return self._table.set_attributes(place, left, "#joined = :joined", remove=["joined"], joined=joined)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -223,5 +226,5 @@ class GroupStore:
         self, update: str, condition: str, values: Item, names: Mapping[str, str] | None = None
     ) -> tuple[bool, GroupLease]:
         """Returns whether the condition held, and the lease after the write, or as it was."""
-        is_done, item = self._table.change(self._key, update, condition, values, names)
+        is_done, item = self._table.try_update(self._key, update, condition, values, names)
         return is_done, group_lease(item)

@@ -21,8 +21,8 @@ from handlers.store import ledger_records
 from handlers.store.connection_store import Reply, Store
 from handlers.store.control_record import ControlRecord, epoch_of, to_record
 from handlers.store.group_store import GroupStore, live_of_member
-from handlers.store.leases import budget_words, quiet_words, silence_of
-from handlers.store.typed_values import Item, number, text
+from handlers.store.leases import budget_alert, quiet_alert, silence_of
+from handlers.store.typed_values import Item, number_value, read_text
 from handlers.values import dataclass
 
 # How often, at most, the cursor of a stream whose events are items is saved. If the upstream ends the older connection
@@ -47,7 +47,7 @@ class GroupFunction:
 
 
 @dataclass(slots=True)
-class _Held:
+class _StreamState:
     """The known state of one stream: its record's item, the pending writes into it, and until when it was good.
 
     `fence` is the function's last claim, and `joined` when the stream had joined by then. `turn` is the last connection
@@ -57,7 +57,7 @@ class _Held:
     """
 
     item: Item
-    read: tuple[Item, ControlRecord] | None = None  # the last item that was parsed
+    parsed: tuple[Item, ControlRecord] | None = None  # the last item that was parsed
     fence: int = 0
     joined: str = ""
     turn: int = 0
@@ -79,23 +79,23 @@ class KnownStreams(Store):
     """
 
     def __init__(
-        self, dynamodb: Any, sqs: Callable[[], Any], who: GroupFunction, now_ms: Callable[[], int], **more: Any
+        self, dynamodb: Any, sqs: Callable[[], Any], function: GroupFunction, now_ms: Callable[[], int], **more: Any
     ) -> None:
         super().__init__(dynamodb, sqs, **more)
-        self._groups = GroupStore(dynamodb, more["control_table"], who.group)
-        self._who = who
+        self._groups = GroupStore(dynamodb, more["control_table"], function.group)
+        self._function = function
         self._clock_ms = now_ms
         # A successor begins at the saved cursor, so short functions save it more often.
-        self._cursor_every_ms = min(CURSOR_EVERY_MS, (who.limit_ms - now_ms()) // 8)
-        self._streams: dict[str, _Held] = {}
-        self._owed: dict[tuple[str, int], Item] = {}  # the connections whose release the store did not answer
+        self._cursor_every_ms = min(CURSOR_EVERY_MS, (function.limit_ms - now_ms()) // 8)
+        self._streams: dict[str, _StreamState] = {}
+        self._owed_releases: dict[tuple[str, int], Item] = {}  # the connections whose release the store did not answer
         self.lags: dict[str, int] = {}
         self.stalls: dict[str, int] = {}
         self.hot: set[str] = set()
         self.evicting: set[str] = set()
         self.lease = GroupLease()
         self.turns = 0
-        self._counting = threading.Lock()
+        self._turns_lock = threading.Lock()
 
     # --- what is known ------------------------------------------------------------------------------------------------
 
@@ -105,29 +105,29 @@ class KnownStreams(Store):
         bounds = [one.seen_ms + one.lag_ms for one in held if one.lag_ms is not None]
         return min([self._clock_ms(), *bounds])
 
-    def known(self, stream_id: str) -> Lease:
+    def known_lease(self, stream_id: str) -> Lease:
         """Returns the known lease of a stream."""
         return self._to_record(self._streams[stream_id].item).lease
 
-    def unwell(self) -> int:
+    def unwell_count(self) -> int:
         """Returns how many streams are unexpectedly quiet, have ids that start over, or are near their budget."""
         now_ms, every = self._clock_ms(), list(self._streams.values())
-        judged = [one for one in every if "epoch" in one.item or silence_of(one.item).expect_ms is not None]
-        items = [one.item | one.unsaved for one in judged]
-        found = sum(bool(quiet_words(item, now_ms) or epochs.words(epoch_of(item), now_ms)) for item in items)
-        return found + sum(bool(budget_words(one.item | one.unsaved, now_ms)) for one in every)
+        watched = [one for one in every if "epoch" in one.item or silence_of(one.item).expect_ms is not None]
+        items = [one.item | one.unsaved for one in watched]
+        found = sum(bool(quiet_alert(item, now_ms) or epochs.words(epoch_of(item), now_ms)) for item in items)
+        return found + sum(bool(budget_alert(one.item | one.unsaved, now_ms)) for one in every)
 
-    def stops(self, stream_id: str) -> bool:
+    def is_stopping(self, stream_id: str) -> bool:
         """Returns whether a stop of the stream is requested, as far as is known."""
         held = self._streams.get(stream_id)
         return held is not None and held.item.get("stop") == {"BOOL": True}
 
-    def refreshed(self, items: Iterable[Item]) -> list[str]:
+    def refresh(self, items: Iterable[Item]) -> list[str]:
         """Takes records that were read, and returns the streams whose lease has changed."""
         changed = []
         for item in items:
             stream_id = item["PK"]["S"]
-            before = self.known(stream_id) if stream_id in self._streams else None
+            before = self.known_lease(stream_id) if stream_id in self._streams else None
             if before is not None and _is_older(to_record(item).lease, before):
                 continue  # it was read before the stream's own last write
             after = self._to_record(item).lease
@@ -141,81 +141,83 @@ class KnownStreams(Store):
         They still cover a connection whose release is owed, because its record has no end yet: so no heartbeat may say
         more than its manager said last.
         """
-        if all(owed != stream_id for owed, _ in self._owed):
+        if all(owed != stream_id for owed, _ in self._owed_releases):
             self._streams.pop(stream_id, None)
 
     def _to_record(self, item: Item | None) -> ControlRecord:
         if not item:
             return to_record(item)
-        held, record = self._held(item["PK"]["S"]), self._parsed(item)
+        held, record = self._state_of(item["PK"]["S"]), self._parse(item)
         if held.item.get("stop") == {"BOOL": True} and held.item.get("joined") == item.get("joined"):
             # The answer is from before the stop: only a join withdraws a stop.
             item = item | {"stop": held.item["stop"]}
-            record = self._parsed(item)
+            record = self._parse(item)
         held.item = item
-        if text(record.live or {}, "request_id") != self._who.request_id or "closed_ms" in (record.live or {}):
+        if read_text(record.live or {}, "request_id") != self._function.request_id or "closed_ms" in (
+            record.live or {}
+        ):
             held.lag_ms = None  # the record shows another connection, or this one's end
         live = live_of_member(record.live, self.lease)
         return replace(record, lease=composed(record.lease, self.lease), live=live)
 
-    def _parsed(self, item: Item) -> ControlRecord:
+    def _parse(self, item: Item) -> ControlRecord:
         """Returns the item's record: parsed once, although each heartbeat needs it."""
         if not item:
             return to_record(item)
-        held = self._held(item["PK"]["S"])
-        read = held.read
+        held = self._state_of(item["PK"]["S"])
+        read = held.parsed
         if read is None or read[0] is not item:
-            held.read = read = item, to_record(item)
+            held.parsed = read = item, to_record(item)
         return read[1]
 
-    def _held(self, stream_id: str) -> _Held:
-        return self._streams.setdefault(stream_id, _Held({}))
+    def _state_of(self, stream_id: str) -> _StreamState:
+        return self._streams.setdefault(stream_id, _StreamState({}))
 
-    def _holds(self, stream_id: str, fence: int) -> bool:
-        lease = self._parsed(self._held(stream_id).item).lease
+    def _is_connected(self, stream_id: str, fence: int) -> bool:
+        lease = self._parse(self._state_of(stream_id).item).lease
         return lease.connected_token == fence > lease.released_token
 
-    def _from_known(self, stream_id: str, fence: int) -> Reply:
-        return Reply(self._holds(stream_id, fence), self._to_record(self._held(stream_id).item))
+    def _reply_from_known(self, stream_id: str, fence: int) -> Reply:
+        return Reply(self._is_connected(stream_id, fence), self._to_record(self._state_of(stream_id).item))
 
     def _is_alive(self) -> bool:
         """Whether the function's last heartbeat still counts; if not, each stream reads its own lease."""
-        heartbeat = self.lease.heartbeats.get(self._who.request_id)
+        heartbeat = self.lease.heartbeats.get(self._function.request_id)
         return (
             heartbeat is not None
             and not heartbeat.is_ended
-            and self._clock_ms() < heartbeat.until_ms - self._who.lag_ms // 4
+            and self._clock_ms() < heartbeat.until_ms - self._function.lag_ms // 4
         )
 
-    def _counts(self) -> None:
-        with self._counting:
+    def _count_turn(self) -> None:
+        with self._turns_lock:
             self.turns += 1
 
     def _lag_ms(self, stream_id: str, seen_ms: int) -> int | None:
         """Returns the lag with which heartbeats may cover a stream, good until `seen_ms`; None if it is behind."""
         own_ms = self.lags.get(stream_id, 0)
         # It has used up half of its lag, without the time for which its events may wait.
-        is_behind = self._clock_ms() - seen_ms > self._who.lag_ms // 2 + own_ms
-        return None if is_behind else self._who.lag_ms + own_ms
+        is_behind = self._clock_ms() - seen_ms > self._function.lag_ms // 2 + own_ms
+        return None if is_behind else self._function.lag_ms + own_ms
 
-    def _lagging(self, stream_id: str, shown: Item, lag_ms: int | None) -> Item:
+    def _with_lag(self, stream_id: str, shown: Item, lag_ms: int | None) -> Item:
         """Returns the attributes to write: with the lag that heartbeats may cover, and the silence before it."""
         if lag_ms is None:
             return shown
-        live: Item = shown["live"]["M"] | {"lag_ms": number(lag_ms)}
+        live: Item = shown["live"]["M"] | {"lag_ms": number_value(lag_ms)}
         if stream_id in self.stalls:
             # The silence includes the events since the saved cursor, which a connection that resumes receives again.
-            live["silent_ms"] = number(self.stalls[stream_id] + self._cursor_every_ms)
+            live["silent_ms"] = number_value(self.stalls[stream_id] + self._cursor_every_ms)
         return shown | {"live": {"M": live}}
 
     @staticmethod
-    def _is_outdated(held: _Held) -> bool:
+    def _is_outdated(held: _StreamState) -> bool:
         """Returns whether by its record the watch would take the stream for quieter than it is."""
         told, known = silence_of(held.item), silence_of(held.unsaved)
         limit_ms = None if known.expect_ms is None else known.limit_ms()
         return limit_ms is not None and (known.event_ms or 0) - (told.event_ms or 0) >= limit_ms // 2
 
-    def _has_written(self, held: _Held) -> None:
+    def _record_write(self, held: _StreamState) -> None:
         held.has_proved = held.has_proved or ledger_records.has_caught_up(held.item["live"]["M"])
         held.unsaved, held.saved_ms = {}, self._clock_ms()
 

@@ -18,8 +18,8 @@ from handlers.framing.events import StreamEvent
 from handlers.framing.frames import Body
 from handlers.framing.oversize import Oversize
 from handlers.store.control_table import IS_NEW, Table
-from handlers.store.event_items import body_of, in_bucket, mark, place_of, stream_of
-from handlers.store.typed_values import MAX_ITEM_BYTES, Item, number, size_bytes
+from handlers.store.event_items import body_of, dead_letter_mark, place_of, stream_of, with_object_reference
+from handlers.store.typed_values import MAX_ITEM_BYTES, Item, number_value, size_bytes
 from handlers.values import dataclass
 
 
@@ -31,7 +31,7 @@ class Objects:
     bucket: str
 
     @property
-    def exist(self) -> bool:
+    def has_bucket(self) -> bool:
         """Whether there is a bucket."""
         return bool(self.bucket)
 
@@ -66,14 +66,14 @@ MESSAGE_BYTES = 256 * 1024
 PART_BYTES = 189_000
 
 
-def messages(stream_id: str, fence: int, event: StreamEvent, reason: str) -> list[str]:
+def dead_letter_messages(stream_id: str, fence: int, event: StreamEvent, reason: str) -> list[str]:
     """Returns the messages for `event`, each JSON in ASCII.
 
     If it fits, there is one, with the event as an object under `event`; else the UTF-8 bytes of that same JSON object
     are cut into parts, each in base64 under `event_base64`, numbered `part` of `parts`.
     """
     about: dict[str, Any] = {"stream": stream_id, "fence": fence, "reason": reason, "key": event.key}
-    content = {"id": event.id, "name": event.name, "received_at_ms": event.received_at_ms, **_body(event.data)}
+    content = {"id": event.id, "name": event.name, "received_at_ms": event.received_at_ms, **_body_fields(event.data)}
     whole = json.dumps({**about, "part": 1, "parts": 1, "event": content})
     if len(whole) <= MESSAGE_BYTES:
         return [whole]
@@ -85,7 +85,7 @@ def messages(stream_id: str, fence: int, event: StreamEvent, reason: str) -> lis
     ]
 
 
-def _body(data: Body) -> dict[str, Any]:
+def _body_fields(data: Body) -> dict[str, Any]:
     if isinstance(data, Oversize):
         head = {"encoding": "base64", "head": base64.b64encode(data.head).decode(), "is_whole": data.is_whole}
         return {"size_bytes": data.size_bytes, "sha256": data.sha256, **head}
@@ -104,11 +104,11 @@ class DeadLetterQueue:
     def send(self, stream_id: str, fence: int, event: StreamEvent, reason: str) -> None:
         """Sends the event's messages; raises StoreUnavailable."""
         with translate_errors("SendMessage"):
-            for message in messages(stream_id, fence, event, reason):
+            for message in dead_letter_messages(stream_id, fence, event, reason):
                 self.sqs().send_message(QueueUrl=self.queue_url, MessageBody=message)
 
 
-class Singles:
+class SingleWriter:
     """Puts single events: into the events table, their bodies into the bucket, or whole into the queue."""
 
     def __init__(self, dynamodb: Any, table: str, objects: Objects, dead_letters: DeadLetterQueue) -> None:
@@ -127,10 +127,10 @@ class Singles:
 
     def put_large(self, event: StreamEvent, item: Item) -> str:
         """Puts the body of an event that is too large for an item into the bucket, then an item that refers to it."""
-        referring, objects = in_bucket(item), self._objects
-        if not objects.exist or size_bytes(referring) > MAX_ITEM_BYTES:
+        referring, objects = with_object_reference(item), self._objects
+        if not objects.has_bucket or size_bytes(referring) > MAX_ITEM_BYTES:
             return self.dead_letter(event, item, f"too large for an item: {size_bytes(item)} bytes")
-        if self._place(item) is not None:
+        if self._stored_place(item) is not None:
             return DUPLICATE
         # In this order a kill in between leaves an unreferenced object; in the other order it would lose the body.
         objects.put(referring["object"]["S"], body_of(item))
@@ -152,13 +152,13 @@ class Singles:
             return True
         except ConditionFailed as failed:
             # After a lost answer the client sends the item again and finds its own: then it was new.
-            return (was_sent or failed.retries > 0) and self.is_ours(item)
+            return (was_sent or failed.retries > 0) and self.is_same_event(item)
 
-    def is_ours(self, item: Item) -> bool:
+    def is_same_event(self, item: Item) -> bool:
         """Returns whether the event under the item's key is this one."""
-        return self._place(item) == place_of(item)
+        return self._stored_place(item) == place_of(item)
 
-    def _place(self, item: Item) -> str | None:
+    def _stored_place(self, item: Item) -> str | None:
         """Returns the place of the event under the item's key; None if there is none."""
         there = self._table.get(item["PK"]["S"], item["SK"]["S"])
         return None if there is None else place_of(there)
@@ -172,11 +172,11 @@ class Singles:
         # Imported once an event is refused: most connections have none.
         from handlers.segments.known import body_sum
 
-        if self._place(item) is not None:
+        if self._stored_place(item) is not None:
             return DUPLICATE
         if not isinstance(event.data, Oversize):
-            item = item | {"body_sum": number(body_sum(event))}
+            item = item | {"body_sum": number_value(body_sum(event))}
         self._dead_letters.send(stream_of(item), int(item["fence"]["N"]), event, reason)
         with contextlib.suppress(Refused):
-            self._put_once(mark(item, reason))
+            self._put_once(dead_letter_mark(item, reason))
         return DEAD_LETTERED

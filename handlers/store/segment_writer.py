@@ -48,22 +48,22 @@ from handlers.store.event_items import (
     StoragePolicy,
     body_of,
     event_item,
-    in_bucket,
     partition_key,
+    with_object_reference,
 )
-from handlers.store.event_writer import Tries
+from handlers.store.event_writer import RetryDelays
 from handlers.store.overflow import DeadLetterQueue, Objects
 from handlers.store.segment_reader import (
     BEHIND,
-    anchor,
+    anchor_write,
+    heads_query,
     is_segment,
     last_came_ms,
     log_key,
-    of_heads,
     segment_of,
     sort_key,
 )
-from handlers.store.typed_values import DAY_S, Item, count, expiry, has_expired, key, number
+from handlers.store.typed_values import DAY_S, Item, expiry, has_expired, item_key, number_value, read_int
 from handlers.values import dataclass
 
 
@@ -95,12 +95,12 @@ class SegmentWriter:
         # The connection that wrote the log's last event, and when that event came; (0, 0) if unknown.
         self.newest = (0, 0)
 
-    def opens(self) -> Cursor | None:
+    def read_cursor(self) -> Cursor | None:
         """Returns where to resume according to the log; None if it has no cursor. Raises StoreUnavailable."""
-        self._through(self._appender.opens(self.now_ms()))
+        self._perform_all(self._appender.opens(self.now_ms()))
         return self._appender.cursor
 
-    def looks_back(self) -> Iterator[None]:
+    def read_window(self) -> Iterator[None]:
         """Reads the window, and yields after each request; raises StoreUnavailable."""
         for begin in (self._appender.opens, partial(self._appender.append, first=0, events=())):
             request = begin(self.now_ms())
@@ -109,11 +109,11 @@ class SegmentWriter:
                 yield
 
     @property
-    def knows_all(self) -> bool:
+    def has_all_keys(self) -> bool:
         """Whether it knows every key since the window began; False if there were too many."""
         return self._appender.knows_all
 
-    def has(self, event_key: str) -> bool:
+    def has_key(self, event_key: str) -> bool:
         """Whether it knows the key of an event in the log."""
         return self._appender.has(event_key)
 
@@ -122,10 +122,10 @@ class SegmentWriter:
         written, has_items = Written(0, 0), self._has_items()
         for part in parts(events):
             self._lone = None
-            items = self._items_among([event.key for event in part]) if has_items else ()
+            items = self._keys_stored_as_items([event.key for event in part]) if has_items else ()
             new = [event for event in part if event.key not in items] if items else part
-            asked = self._appender.append(self.now_ms(), first, new, came_ms) if new else Appended(0, 0)
-            appended = self._through(asked)
+            request = self._appender.append(self.now_ms(), first, new, came_ms) if new else Appended(0, 0)
+            appended = self._perform_all(request)
             assert appended is not None
             is_dead = self._lone is not None and "dead_letter" in self._lone[1]
             written = Written(
@@ -145,21 +145,21 @@ class SegmentWriter:
         kept_ms = LONGEST_WAIT_MS + 1000 * DAY_S * self.keep_days
         return self.layout.items > 0 and (not self.keep_days or self.now_ms() < self.layout.since_ms + kept_ms)
 
-    def _items_among(self, keys: Sequence[str]) -> set[str]:
+    def _keys_stored_as_items(self, keys: Sequence[str]) -> set[str]:
         """Returns the keys that have an event as an item; no item will take the others. Raises StoreUnavailable."""
-        places = [key(partition_key(self.stream_id, one, self.layout.items), one) for one in dict.fromkeys(keys)]
+        places = [item_key(partition_key(self.stream_id, one, self.layout.items), one) for one in dict.fromkeys(keys)]
         is_settled = self.now_ms() >= self.layout.since_ms + LONGEST_WAIT_MS
         if not is_settled:
             promise = {PROMISED: {"N": str(self.fence)}} | expiry(self.now_ms(), self.keep_days)
-            tries = Tries(self.sleep)
-            are_new = self.table.insert([place | promise for place in places], lambda took: tries.count(took, {}))
+            tries = RetryDelays(self.sleep)
+            are_new = self.table.insert([place | promise for place in places], lambda took: tries.wait(took, {}))
             places = [place for place, is_new in zip(places, are_new, strict=True) if not is_new]
-        found = self.table.items(places, consistent=not is_settled, only=("SK", PROMISED))
+        found = self.table.batch_get(places, consistent=not is_settled, only=("SK", PROMISED))
         return {item["SK"]["S"] for item in found if PROMISED not in item}
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def _through(self, request: Request | Appended | None) -> Appended | None:
+    def _perform_all(self, request: Request | Appended | None) -> Appended | None:
         """Performs the protocol's requests until there are no more."""
         try:
             while request is not None and not isinstance(request, Appended):
@@ -173,28 +173,28 @@ class SegmentWriter:
             case Put():
                 return self._put(request)
             case ReadOn(number_):
-                return self._page("SK >= :bound", number_, newest_first=False)
+                return self._read_page("SK >= :bound", number_, newest_first=False)
             case LookBack(None):
-                return self._page("SK < :bound", None, newest_first=True, most=1)
+                return self._read_page("SK < :bound", None, newest_first=True, most=1)
             case LookBack(before):
-                return self._page("SK < :bound", before, newest_first=True)
+                return self._read_page("SK < :bound", before, newest_first=True)
             case Anchor(number_):
-                self.table.put(*anchor(self.stream_id, number_))
+                self.table.put(*anchor_write(self.stream_id, number_))
         return None
 
-    def _page(self, condition: str, number_: int | None, *, newest_first: bool, most: int | None = None) -> Page:
+    def _read_page(self, condition: str, number_: int | None, *, newest_first: bool, most: int | None = None) -> Page:
         """Returns one answer to a Query: a megabyte of segments, or `most`, each as the protocol knows it.
 
         `condition` compares with the segment of this number, or with the end of the log.
         """
         bound = BEHIND if number_ is None else sort_key(number_)
         limit: dict[str, Any] = {} if most is None else {"Limit": most}
-        query = of_heads(self.stream_id, condition, bound, whole=most is not None)
+        query = heads_query(self.stream_id, condition, bound, with_events=most is not None)
         response = self.table.query(**query, ScanIndexForward=not newest_first, **limit)
         items = response["Items"]
         if most is not None:
-            self.newest = _newest(items)
-        anchor = next((count(item, "number") or 0 for item in items if not is_segment(item)), 0)
+            self.newest = _last_event(items)
+        anchor = next((read_int(item, "number") or 0 for item in items if not is_segment(item)), 0)
         segments = [segment_of(item) for item in items if is_segment(item)]
         # A later segment may have earlier events: a function stores them for as long as it lives.
         is_expired = any(has_expired(item, self.now_ms() + LONGEST_WAIT_MS) for item in items)
@@ -209,8 +209,8 @@ class SegmentWriter:
     def _item(self, put: Put) -> Item:
         segment, events = put.segment, put.events
         if self._lone is not None:
-            data, says = self._lone
-            return segment_item(self.stream_id, segment, events, self.keep_days, data) | says
+            data, reference = self._lone
+            return segment_item(self.stream_id, segment, events, self.keep_days, data) | reference
         is_lone = len(events) == 1
         if is_lone and isinstance(events[0].data, Oversize):
             return self._item_of_lone(put, self._dead_letter(events[0], events[0].data.reason))
@@ -220,22 +220,22 @@ class SegmentWriter:
         assert is_lone
         packed_bytes = len(data)
         del data  # the body may have 16 MB, and is compressed again for the bucket
-        if not self.objects.exist or len(pack(events, bodies=False)) > MAX_SEGMENT_BYTES:
+        if not self.objects.has_bucket or len(pack(events, bodies=False)) > MAX_SEGMENT_BYTES:
             return self._item_of_lone(
                 put, self._dead_letter(events[0], f"too large for a segment: {packed_bytes} bytes")
             )
-        key_, content, says = elsewhere(self.stream_id, self.fence, events[0], self.keep_days)
+        key_, content, reference = object_of_event(self.stream_id, self.fence, events[0], self.keep_days)
         self.objects.put(key_, content)
-        return self._item_of_lone(put, says)
+        return self._item_of_lone(put, reference)
 
-    def _item_of_lone(self, put: Put, says: Item) -> Item:
+    def _item_of_lone(self, put: Put, reference: Item) -> Item:
         """Returns the item of an event whose body is elsewhere; it is made once, even if its number is taken."""
         # Like an item's mark, it has no text from the upstream.
-        is_mark = "dead_letter" in says
+        is_mark = "dead_letter" in reference
         events = [event._replace(id=None, name=None) if is_mark else event for event in put.events]
         data = pack(events, bodies=False)
-        self._lone = data, says
-        return segment_item(self.stream_id, put.segment, put.events, self.keep_days, data) | says
+        self._lone = data, reference
+        return segment_item(self.stream_id, put.segment, put.events, self.keep_days, data) | reference
 
     def _dead_letter(self, event: StreamEvent, reason: str) -> Item:
         """Sends the event whole, then returns its mark for the log; in the other order a kill could lose the event."""
@@ -243,13 +243,13 @@ class SegmentWriter:
         return {"dead_letter": {"S": reason}}
 
 
-def _newest(items: Iterable[Item]) -> tuple[int, int]:
+def _last_event(items: Iterable[Item]) -> tuple[int, int]:
     """Returns the connection that wrote the last event of the first segment among the items, and when that event came.
 
     It is (0, 0) if there is none, or if it is damaged.
     """
     with contextlib.suppress(StoreUnavailable):  # readers report the damage
-        return next(((count(one, "fence") or 0, last_came_ms(one)) for one in items if is_segment(one)), (0, 0))
+        return next(((read_int(one, "fence") or 0, last_came_ms(one)) for one in items if is_segment(one)), (0, 0))
     return 0, 0
 
 
@@ -265,27 +265,27 @@ def segment_item(
     item: Item = {
         "PK": {"S": log_key(stream_id)},
         "SK": {"S": sort_key(segment.number)},
-        "fence": number(segment.fence),
-        "first": number(segment.first),
-        "at_ms": number(segment.at_ms),
-        "events": number(len(events)),
+        "fence": number_value(segment.fence),
+        "first": number_value(segment.first),
+        "at_ms": number_value(segment.at_ms),
+        "events": number_value(len(events)),
         "keys": {"B": segment.keys},
         "data": {"B": pack(events) if data is None else data},
     }
     cursor = segment.cursor
     if segment.came_ms is not None:
-        item["came_ms"] = number(segment.came_ms)
+        item["came_ms"] = number_value(segment.came_ms)
     if segment.bodies:
         item["bodies"] = {"B": segment.bodies}
     if cursor is not None:
-        item |= {"cursor": {"S": cursor.text}, "cursor_fence": number(cursor.fence)}
-        item |= {"cursor_at_ms": number(cursor.at_ms), "cursor_came_ms": number(cursor.came_ms)}
+        item |= {"cursor": {"S": cursor.text}, "cursor_fence": number_value(cursor.fence)}
+        item |= {"cursor_at_ms": number_value(cursor.at_ms), "cursor_came_ms": number_value(cursor.came_ms)}
     return item | expiry(newest_ms, keep_days)
 
 
-def elsewhere(stream_id: str, fence: int, event: StreamEvent, keep_days: int) -> tuple[str, str | bytes, Item]:
+def object_of_event(stream_id: str, fence: int, event: StreamEvent, keep_days: int) -> tuple[str, str | bytes, Item]:
     """Returns key and content of the object for a body that fits no segment, and the reference in its segment."""
     item = event_item(stream_id, fence, 0, event, StoragePolicy(keep_days=keep_days))
-    referring = in_bucket(item)
-    says = {"object": referring["object"], "encoding": referring["encoding"]}
-    return referring["object"]["S"], body_of(item), says
+    referring = with_object_reference(item)
+    reference = {"object": referring["object"], "encoding": referring["encoding"]}
+    return referring["object"]["S"], body_of(item), reference

@@ -28,18 +28,18 @@ MAX_ITEM_BYTES = 400 * 1024
 _NUMBER_BYTES = 21
 
 
-def number(value: int) -> Item:
+def number_value(value: int) -> Item:
     """Returns the value as a DynamoDB number."""
     return {"N": str(value)}
 
 
-def typed(value: bool | int | str | bytes | Item) -> Item:
+def typed_value(value: bool | int | str | bytes | Item) -> Item:
     """Returns the value as an attribute has it; a typed one stays as it is."""
     match value:
         case bool():
             return {"BOOL": value}
         case int():
-            return number(value)
+            return number_value(value)
         case str():
             return {"S": value}
         case bytes():
@@ -47,23 +47,23 @@ def typed(value: bool | int | str | bytes | Item) -> Item:
     return value
 
 
-def key(stream_id: str, sort_key: str) -> Item:
+def item_key(stream_id: str, sort_key: str) -> Item:
     """Returns the key of an item of either table."""
     return {"PK": {"S": stream_id}, "SK": {"S": sort_key}}
 
 
-def text(item: Item, name: str) -> str | None:
+def read_text(item: Item, name: str) -> str | None:
     """Returns the text of an attribute; None if it is absent or not a text."""
     value: str | None = item.get(name, {}).get("S")
     return value
 
 
-def flag(item: Item, name: str) -> bool:
+def read_flag(item: Item, name: str) -> bool:
     """Returns whether the attribute is true; False if it is absent or not a truth value."""
     return item.get(name, {}).get("BOOL") is True
 
 
-def count(item: Item, name: str) -> int | None:
+def read_int(item: Item, name: str) -> int | None:
     """Returns the whole number of an attribute; None if it is absent or not a whole number."""
     written = item.get(name, {}).get("N")
     try:
@@ -72,7 +72,7 @@ def count(item: Item, name: str) -> int | None:
         return None
 
 
-def instant(at_ms: int) -> str:
+def instant_text(at_ms: int) -> str:
     """Returns the instant as the machine writes it."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at_ms % 1000:03d}Z"
 
@@ -87,21 +87,23 @@ def instant_ms(written: str | None) -> int | None:
 
 def typed_item(values: Mapping[str, Any]) -> Item:
     """Returns the attributes with these values."""
-    return {name: typed(value) for name, value in values.items()}
+    return {name: typed_value(value) for name, value in values.items()}
 
 
 # By a field's annotation: its value if the attribute is absent, and the function that reads the attribute.
 _READERS: dict[object, tuple[Any, Callable[[Item, str], Any]]] = {
-    "int": (0, lambda item, name: count(item, name) or 0),
-    "int | None": (None, count),
-    "str": ("", lambda item, name: text(item, name) or ""),
-    "str | None": (None, text),
-    "bool": (False, flag),
+    "int": (0, lambda item, name: read_int(item, name) or 0),
+    "int | None": (None, read_int),
+    "str": ("", lambda item, name: read_text(item, name) or ""),
+    "str | None": (None, read_text),
+    "bool": (False, read_flag),
 }
 
 
 @cache
-def _plan(kind: Any, prefix: str, known: tuple[str, ...]) -> list[tuple[str, str, Any, Callable[[Item, str], Any]]]:
+def _readable_fields(
+    kind: Any, prefix: str, known: tuple[str, ...]
+) -> list[tuple[str, str, Any, Callable[[Item, str], Any]]]:
     """Returns the fields of a dataclass that attributes can have; cached, as each request reads a control record."""
     wanted = (one for one in fields(kind) if one.type in _READERS and one.name not in known)
     return [(one.name, prefix + one.name, *_READERS[one.type]) for one in wanted]
@@ -112,14 +114,14 @@ def read_as(kind: type[T], item: Item, prefix: str = "", **known: Any) -> T:
 
     A field whose attribute is absent, or cannot be read, is 0, "", False, or None if it may be None.
     """
-    for name, attribute, absent, reads in _plan(cast(Hashable, kind), prefix, tuple(known)):
+    for name, attribute, absent, reads in _readable_fields(cast(Hashable, kind), prefix, tuple(known)):
         known[name] = reads(item, attribute) if attribute in item else absent
     return kind(**known)
 
 
 def expiry(from_ms: int, keep_days: int) -> Item:
     """Returns the attribute that lets an item expire `keep_days` later; none if that is 0."""
-    return {"expires_at": number(from_ms // 1000 + keep_days * DAY_S)} if keep_days else {}
+    return {"expires_at": number_value(from_ms // 1000 + keep_days * DAY_S)} if keep_days else {}
 
 
 def has_expired(item: Item, now_ms: int) -> bool:
@@ -140,12 +142,12 @@ def refusal(words: str) -> StoreUnavailable:
 
 def check_layout(item: Item, name: str) -> None:
     """Raises StoreUnavailable if the layout of an event or a segment is unknown; `name` says which item it is."""
-    if "layout" in item and (layout := count(item, "layout")) != KNOWN_LAYOUT:
+    if "layout" in item and (layout := read_int(item, "layout")) != KNOWN_LAYOUT:
         raise refusal(f"{name} has layout {layout}, and this version knows {KNOWN_LAYOUT}")
 
 
 @contextmanager
-def refused_by_name(name: str) -> Iterator[None]:
+def refuse_unreadable(name: str) -> Iterator[None]:
     """Turns any failure to unpack inside the block into a refusal that names the item."""
     try:
         yield

@@ -19,7 +19,7 @@ from handlers.group.group_lease import alive_until_ms
 from handlers.store import control_record, ledger_records
 from handlers.store.group_store import group_lease, lease_of_group
 from handlers.store.ledger_records import live_record
-from handlers.store.typed_values import Item, count, flag, text, typed_item
+from handlers.store.typed_values import Item, read_flag, read_int, read_text, typed_item
 from handlers.upgrade.health import BAD_ENDINGS, EXPECTED, Stream, Stretch
 
 CODE, MARK = "code_version", "upgrade_mark"
@@ -37,7 +37,7 @@ Stretches = tuple[Stretch, Stretch]
 
 def lease_of(item: Item) -> Lease:
     """Returns the lease of a stream or of a group."""
-    return lease_of_group(item) if is_group(item["PK"]["S"]) else control_record.lease(item)
+    return lease_of_group(item) if is_group(item["PK"]["S"]) else control_record.lease_of(item)
 
 
 def execution_of(item: Item) -> str:
@@ -52,10 +52,10 @@ def to_lost(lease: Item, newest_ms: int | None, now_ms: int) -> Lost | None:
     them again.
     """
     live = live_record(lease) or {}
-    opened_ms, stored = count(live, "opened_ms"), count(live, "stored") or 0
+    opened_ms, stored = read_int(live, "opened_ms"), read_int(live, "stored") or 0
     if newest_ms is None or opened_ms is None or stored < EXPECTED or newest_ms >= (opened_ms + now_ms) // 2:
         return None
-    return Lost(newest_ms, count(live, "fence") or 0)
+    return Lost(newest_ms, read_int(live, "fence") or 0)
 
 
 class Lost(NamedTuple):
@@ -68,7 +68,7 @@ class Lost(NamedTuple):
 def lost_of(item: Item) -> dict[str, Lost]:
     """Returns the losses by stream id that were recorded when the stream or the group went back."""
     written: Item = item.get(MARK, {}).get("M", {}).get("lost", {}).get("M", {})
-    parts = {stream_id: (text(written, stream_id) or "").split("/") for stream_id in written}
+    parts = {stream_id: (read_text(written, stream_id) or "").split("/") for stream_id in written}
     return {stream_id: Lost(*map(int, two)) for stream_id, two in parts.items() if len(two) == len(Lost._fields)}
 
 
@@ -78,7 +78,7 @@ def loss(item: Item, lease: Item, lost: Lost, now_ms: int) -> tuple[Item, bool]:
     `item` is the lease that has the mark, `lease` that of the stream. The gap lasts until such a connection opens.
     """
     live = live_record(lease) or {}
-    opened_ms, execution = count(live, "opened_ms"), text(live, "execution") or ""
+    opened_ms, execution = read_int(live, "opened_ms"), read_text(live, "execution") or ""
     has_ended = opened_ms is not None and execution not in ("", asked_of(item)[1])
     to_ms = opened_ms if opened_ms is not None and has_ended else now_ms
     announced = RecordLoss(lost.fence, LOSS, lost.from_ms, max(lost.from_ms, to_ms), "not_stored")
@@ -101,13 +101,13 @@ def mark(item: Item, now_ms: int, lost: Mapping[str, Lost]) -> Item:
 
 def is_asked(item: Item, version: str) -> bool:
     """Returns whether the stream was asked to run `version`, "" for the alias, and still should."""
-    return MARK in item and (text(item, CODE) or "") == version
+    return MARK in item and (read_text(item, CODE) or "") == version
 
 
 def asked_of(item: Item) -> tuple[int, str]:
     """Returns when the stream was asked, and the execution that held it then; 0 and "" if it was not asked."""
     written: Item = item.get(MARK, {}).get("M", {})
-    return count(written, "at_ms") or 0, text(written, "execution") or ""
+    return read_int(written, "at_ms") or 0, read_text(written, "execution") or ""
 
 
 def was_ended(item: Item) -> bool:
@@ -125,8 +125,8 @@ def has_handed_over(item: Item) -> bool:
         return False
     if is_group(item["PK"]["S"]):
         asked: Item = item[MARK]["M"]
-        return lease.fence > (count(asked, "fence") or 0) and alive_until_ms(group_lease(item)) > 0
-    return (text(live_record(item) or {}, "execution") or former) != former
+        return lease.fence > (read_int(asked, "fence") or 0) and alive_until_ms(group_lease(item)) > 0
+    return (read_text(live_record(item) or {}, "execution") or former) != former
 
 
 def to_stream(
@@ -147,9 +147,9 @@ def to_stream(
         is_ours=is_held and not lease.stop and is_asked(item, version),
         has_handed_over=has_handed_over(item),
         away_ms=unconnected_ms(lease, now_ms),
-        was_away=flag(asked, "away"),
+        was_away=read_flag(asked, "away"),
         failures=_failures(item),
-        had_failures=count(asked, "failures") or 0,
+        had_failures=read_int(asked, "failures") or 0,
         ending="" if lease.execution else lease.ending,
         silent_ms=None if newest_ms is None else now_ms - newest_ms,
         before=before,
@@ -167,10 +167,10 @@ def stretches(item: Item, ledgers: Iterable[Sequence[Item]], now_ms: int, answer
     after: list[Stretch] = []
     first_ms, began_ms = asked_ms, now_ms
     for rows in ledgers:
-        newest = max((count(row, "fence") or 0 for row in rows), default=0)
+        newest = max((read_int(row, "fence") or 0 for row in rows), default=0)
         for row in rows:
-            claimed_ms = count(row, "claimed_ms") or 0
-            is_after = claimed_ms >= asked_ms and text(row, "execution") != former
+            claimed_ms = read_int(row, "claimed_ms") or 0
+            is_after = claimed_ms >= asked_ms and read_text(row, "execution") != former
             first_ms = min(first_ms, claimed_ms or first_ms)
             began_ms = min(began_ms, claimed_ms) if is_after else began_ms
             (after if is_after else before).append(_of(row, newest, now_ms - min(DEAD_AFTER_MS, answer_ms)))
@@ -179,19 +179,19 @@ def stretches(item: Item, ledgers: Iterable[Sequence[Item]], now_ms: int, answer
 
 def _of(row: Item, newest: int, alive_ms: int) -> Stretch:
     """Returns the numbers of one connection; a connection that was seen since `alive_ms` may be alive."""
-    seen_ms = max(count(row, "seen_ms") or 0, count(row, "saved_ms") or 0)
-    fence = count(row, "fence") or 0
+    seen_ms = max(read_int(row, "seen_ms") or 0, read_int(row, "saved_ms") or 0)
+    fence = read_int(row, "fence") or 0
     may_live = fence == newest or (fence > newest - AT_ONCE and seen_ms >= alive_ms)
-    is_killed = "closed_ms" not in row and not text(row, "ended_by") and not may_live
-    is_error = (text(row, "error") or "") not in _CLEAN and text(row, "ended_by") not in _MADE_ROOM
+    is_killed = "closed_ms" not in row and not read_text(row, "ended_by") and not may_live
+    is_error = (read_text(row, "error") or "") not in _CLEAN and read_text(row, "ended_by") not in _MADE_ROOM
     return Stretch(
         connections=1,
         errors=int(is_error),
         killed=int(is_killed),
-        frames=count(row, "frames") or 0,
-        kept=(count(row, "stored") or 0) + (count(row, "duplicates") or 0),
-        dead_lettered=count(row, "dead_lettered") or 0,
-        memory_mb=count(row, "memory_mb") or 0,
+        frames=read_int(row, "frames") or 0,
+        kept=(read_int(row, "stored") or 0) + (read_int(row, "duplicates") or 0),
+        dead_lettered=read_int(row, "dead_lettered") or 0,
+        memory_mb=read_int(row, "memory_mb") or 0,
     )
 
 

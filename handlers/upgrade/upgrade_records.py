@@ -36,7 +36,7 @@ NEWEST, MEMBERS = 20, 10
 # More than a group has.
 ALL = 10_000
 RECORD = "upgrade"
-_KEY = typed_values.key(GROUP, RECORD)
+_KEY = typed_values.item_key(GROUP, RECORD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class UpgradeRecords:
     def read(self) -> Upgrade:
         """Returns the upgrade that runs, or ran last."""
         item = self._table.get(GROUP, RECORD) or {}
-        return typed_values.read_as(Upgrade, item, is_aborted=typed_values.flag(item, "abort"))
+        return typed_values.read_as(Upgrade, item, is_aborted=typed_values.read_flag(item, "abort"))
 
     def begin(self, execution: str, before: str) -> bool:
         """Records that `execution` upgrades, in place of `before`, which is over ("" for none).
@@ -77,7 +77,7 @@ class UpgradeRecords:
         is_free = "#execution = :before" if before else "attribute_not_exists(#execution)"
         condition = f"{is_free} OR #execution = :execution"
         begun, read = {"execution": execution, "progress": "it begins"}, {"before": before} if before else {}
-        return self._table.set(_KEY, begun, condition, removes=["abort"], **read)
+        return self._table.set_attributes(_KEY, begun, condition, remove=["abort"], **read)
 
     def note(self, execution: str, progress: str) -> None:
         """Saves the upgrade's progress, unless another upgrade runs by now."""
@@ -97,13 +97,13 @@ class UpgradeRecords:
 
     def _set(self, execution: str, attributes: Mapping[str, Any], removes: Sequence[str] = ()) -> bool:
         """Writes to the upgrade's record; returns False, without writing, if another upgrade runs by now."""
-        return self._table.set(_KEY, attributes, "#execution = :me", removes=removes, me=execution)
+        return self._table.set_attributes(_KEY, attributes, "#execution = :me", remove=removes, me=execution)
 
     # --- its streams --------------------------------------------------------------------------------------------------
 
     def held(self) -> list[str]:
         """Returns the ids of the groups, and of the streams in no group, that executions keep connected."""
-        executions = {stream_id: arn for page, _ in self._leases.held("") for stream_id, arn in page.items()}
+        executions = {stream_id: arn for page, _ in self._leases.held_pages("") for stream_id, arn in page.items()}
         of_groups = {arn for stream_id, arn in executions.items() if is_group(stream_id)}
         return [
             stream_id
@@ -115,11 +115,11 @@ class UpgradeRecords:
         """Yields the leases with marks of the upgrade, held or not, whose ids are wanted."""
         ids = [stream_id for stream_id in self._leases.ids() if wanted(stream_id)]
         for some in batches(ids):
-            yield from (item for item in self._leases.items(some).values() if CODE in item or MARK in item)
+            yield from (item for item in self._leases.read_items(some).values() if CODE in item or MARK in item)
 
     def items(self, stream_ids: Sequence[str]) -> dict[str, Item]:
         """Returns the leases of these streams, by their ids."""
-        return self._leases.items(stream_ids)
+        return self._leases.read_items(stream_ids)
 
     def ask(self, item: Item, version: str, now_ms: int, lost: Mapping[str, Lost]) -> bool:
         """Makes the stream's executions call `version`, "" for the alias; False if `item` is no longer its lease.
@@ -129,11 +129,11 @@ class UpgradeRecords:
         execution = lease_of(item).execution
         marked = item | {MARK: mark(item, now_ms, lost)}
         held = "#execution = :execution" if execution else "attribute_not_exists(#execution)"
-        is_asked = self._table.set(
-            typed_values.key(item["PK"]["S"], "lease"),
+        is_asked = self._table.set_attributes(
+            typed_values.item_key(item["PK"]["S"], "lease"),
             {MARK: marked[MARK]} | ({CODE: version} if version else {}),
             f"{held} AND (attribute_not_exists(#stop) OR #stop = :no)",
-            removes=() if version else [CODE],
+            remove=() if version else [CODE],
             no=False,
             **({"execution": execution} if execution else {}),
         )
@@ -144,8 +144,8 @@ class UpgradeRecords:
     def settle(self, item: Item) -> None:
         """Removes the upgrade's marks from a lease, unless it was marked again since; then the alias decides."""
         condition = f"#{MARK} = :mark" if MARK in item else f"attribute_not_exists(#{MARK})"
-        key, read = typed_values.key(item["PK"]["S"], "lease"), {"mark": item[MARK]} if MARK in item else {}
-        self._table.set(key, {}, condition, removes=[CODE, MARK], **read)
+        key, read = typed_values.item_key(item["PK"]["S"], "lease"), {"mark": item[MARK]} if MARK in item else {}
+        self._table.set_attributes(key, {}, condition, remove=[CODE, MARK], **read)
 
     def lost(self, item: Item, now_ms: int) -> dict[str, Lost]:
         """Returns the losses of a stream, or of each stream of a group, on its connection so far, by stream id."""
@@ -171,8 +171,8 @@ class UpgradeRecords:
         """Returns the numbers of the stream's newest connections before it was asked, and since it handed over."""
         leases = self._of(item)
         ledgers = (
-            ledger_records.with_live(
-                self._table.newest(one, "connection#", NEWEST), ledger_records.live_record(leases[one])
+            ledger_records.with_live_record(
+                self._table.newest_records(one, "connection#", NEWEST), ledger_records.live_record(leases[one])
             )
             for one in leases
         )
@@ -184,12 +184,12 @@ class UpgradeRecords:
         return max((instant for instant in instants if instant is not None), default=None)
 
     def _newest_ms(self, stream_id: str, lease: Item) -> int | None:
-        return event_reader.newest_ms(self._events, stream_id, control_record.layout(lease))
+        return event_reader.newest_ms(self._events, stream_id, control_record.layout_of(lease))
 
     def _of(self, item: Item, most: int = MEMBERS) -> dict[str, Item]:
         """Returns the lease of a stream, or those of a group's members, by the streams' ids."""
         stream_id = item["PK"]["S"]
         if not is_group(stream_id):
             return {stream_id: item}
-        members = self._table.behind(stream_id, MEMBER, "", most)
+        members = self._table.records_after(stream_id, MEMBER, "", most)
         return self.items([member["SK"]["S"].removeprefix(MEMBER) for member in members])

@@ -24,10 +24,10 @@ from handlers.connection.orphans import is_suspect
 from handlers.group import is_group
 from handlers.group.group_lease import GroupLease, is_well
 from handlers.store import control_record, typed_values
-from handlers.store.control_record import ATTRIBUTES, damage, epoch_of
+from handlers.store.control_record import ATTRIBUTES, damaged_attributes, epoch_of
 from handlers.store.control_table import KEYS
 from handlers.store.group_store import group_lease, lease_of_group, member_lease
-from handlers.store.leases import Leases, batches, budget_words, quiet_words
+from handlers.store.leases import Leases, batches, budget_alert, quiet_alert
 from handlers.values import dataclass
 from handlers.watching.alerts import KINDS
 from handlers.watching.orphan_recovery import is_left_stopping
@@ -121,13 +121,13 @@ class Rounds:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             for held, after in self._parts():
                 group_ids = known + [one for one in held if is_group(one)]
-                for items in pool.map(self._leases.groups, batches(group_ids)):
+                for items in pool.map(self._leases.read_groups, batches(group_ids)):
                     well |= {self._see_group(group_id, items[group_id], now_ms) for group_id in sorted(items)}
                 known = []
                 stream_ids = [one for one in held if not is_group(one) and held[one] not in well]
                 seen.wanted += sum(1 for one in held if held[one] in well and not is_group(one))
                 # These reads may be slightly old: a lease stays valid for several of its holder's renewals.
-                for items in pool.map(self._leases.watched, batches(stream_ids)):
+                for items in pool.map(self._leases.read_for_watch, batches(stream_ids)):
                     for stream_id in sorted(items):
                         self._see(seen, stream_id, items[stream_id], now_ms)
                 if after and is_late():
@@ -150,7 +150,7 @@ class Rounds:
 
         A part is empty if no stream of a whole page is held.
         """
-        for page, after in self._leases.held(self._after):
+        for page, after in self._leases.held_pages(self._after):
             ids = list(page)
             for first in range(0, max(1, len(ids)), KEYS * AT_ONCE):
                 part = ids[first : first + KEYS * AT_ONCE]
@@ -166,9 +166,9 @@ class Rounds:
 
     def _see(self, seen: Seen, stream_id: str, item: typed_values.Item, now_ms: int) -> None:
         # Damage of other attributes is in the cursor and the ledger, which do not matter here.
-        lease = own = control_record.lease(item)
-        broken = tuple(name for name in damage(item) if name in ATTRIBUTES)
-        group_id = typed_values.text(item, "group")
+        lease = own = control_record.lease_of(item)
+        broken = tuple(name for name in damaged_attributes(item) if name in ATTRIBUTES)
+        group_id = typed_values.read_text(item, "group")
         if group_id is not None:
             lease = member_lease(item, self._groups.get(group_id, GroupLease()))
         seen.wanted += bool(lease.execution) and not lease.stop
@@ -184,9 +184,9 @@ class Rounds:
             if length_ms >= self._away_after_ms:
                 seen.away_ms[stream_id] = length_ms
         elif lease.execution and not lease.stop:
-            if words := budget_words(item, now_ms):
+            if words := budget_alert(item, now_ms):
                 seen.budgets[stream_id] = words
-            if words := quiet_words(item, now_ms):
+            if words := quiet_alert(item, now_ms):
                 seen.quiet[stream_id] = words
             if words := epochs.words(epoch_of(item), now_ms):
                 seen.restarted[stream_id] = words

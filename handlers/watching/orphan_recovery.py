@@ -183,9 +183,9 @@ def let_go(table: Table, stream_id: str, lease: Lease, now_ms: int, youngest: Ca
     """
     if not is_group(lease.execution) and youngest(stream_id, lease.execution).verdict is Verdict.RUNS:
         return False
-    ended = {"ending": "StreamEnded", "ending_cause": "stopped", "ended_at": typed_values.instant(now_ms)}
-    condition, place = "#execution = :held AND #stop = :yes", typed_values.key(stream_id, "lease")
-    return table.set(place, ended, condition, removes=("execution", "group"), held=lease.execution, yes=True)
+    ended = {"ending": "StreamEnded", "ending_cause": "stopped", "ended_at": typed_values.instant_text(now_ms)}
+    condition, place = "#execution = :held AND #stop = :yes", typed_values.item_key(stream_id, "lease")
+    return table.set_attributes(place, ended, condition, remove=("execution", "group"), held=lease.execution, yes=True)
 
 
 def _name(execution: str) -> str:

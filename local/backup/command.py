@@ -14,7 +14,7 @@ from typing import Any
 
 from handlers.api.verdict import counted
 from handlers.fleet.wanted import Pattern
-from handlers.store.typed_values import instant, text
+from handlers.store.typed_values import instant_text, read_text
 from local.backup.archive import Archived, files_at
 from local.backup.moving import Moving, start
 from local.backup.reading import Source, Tables
@@ -147,7 +147,7 @@ def _restore(arguments: argparse.Namespace) -> int:
         restored = restoring.restore(source, stream_id, ran=has_run, dry_run=arguments.dry_run)
         if not (arguments.start and has_run) or arguments.dry_run:
             return restored, False
-        stopped_at = text(restoring.tables.lease(stream_id) or {}, "stop_at") or ""
+        stopped_at = read_text(restoring.tables.lease(stream_id) or {}, "stop_at") or ""
         return restored, start(place, stream_id, stopped_at, work.check)
 
     ids = _chosen(source.stream_ids(), arguments.match)
@@ -224,4 +224,4 @@ def _chosen(ids: Sequence[str], patterns: Sequence[str] | None) -> list[str]:
 
 
 def _now() -> str:
-    return instant(time.time_ns() // 1_000_000)
+    return instant_text(time.time_ns() // 1_000_000)

@@ -15,7 +15,7 @@ from handlers.fleet.starting import started
 from handlers.fleet.turns import Outcome
 from handlers.store import control_record
 from handlers.store.stream_records import StreamRecords
-from handlers.store.typed_values import Item, instant, text
+from handlers.store.typed_values import Item, instant_text, read_text
 from local.backup.reading import NotRestored, Tables
 from local.backup.stage_places import Place
 from local.backup.writing import Restored, Restoring, held_by
@@ -41,8 +41,8 @@ class Moving:
             words = f"{self.here.name} has no such stream; --match '{stream_id}:*' moves the parts of one in parts"
             raise NotRestored(words)
         lease = self._stopped(tables, stream_id)
-        stopped_at = text(lease, "stop_at") or text(lease, "ended_at") or ""
-        ran = control_record.lease(lease).moved_to != ""
+        stopped_at = read_text(lease, "stop_at") or read_text(lease, "ended_at") or ""
+        ran = control_record.lease_of(lease).moved_to != ""
         restoring = Restoring(self.there, f"{self.here.name} {stopped_at}", self.check)
         self.say(f"{stream_id}: copying")
         restored = restoring.restore(tables, stream_id, ran=ran)
@@ -58,16 +58,16 @@ class Moving:
         while True:
             self.check()
             lease = tables.lease(stream_id) or {}
-            held = control_record.lease(lease)
+            held = control_record.lease_of(lease)
             if (place := held.moved_to) not in ("", self.there.name):
                 raise NotRestored(
-                    f"it is being moved to {place} since {text(lease, 'stop_at')}: run that move again, or start the "
-                    f"stream at {self.here.name} first"
+                    f"it is being moved to {place} since {read_text(lease, 'stop_at')}: run that move again, or start "
+                    f"the stream at {self.here.name} first"
                 )
             if held.execution and (place or not held.stop) and not is_asked:
                 self.say(f"{stream_id}: stopping at {self.here.name}")
                 # A killed try may not have told the group's function: the same request is repeated.
-                asked_at = text(lease, "stop_at") if place else instant(time.time_ns() // 1_000_000)
+                asked_at = read_text(lease, "stop_at") if place else instant_text(time.time_ns() // 1_000_000)
                 is_asked = bool(records.stop(stream_id, asked_at or "", may_start=False, moved_to=self.there.name))
                 continue
             if not held_by(self.here, lease):
@@ -85,7 +85,7 @@ def start(place: Place, stream_id: str, stopped_at: str, check: Callable[[], Non
     The answer is False if the stream was stopped again since (`stop_since`): it then stays stopped. Raises NotRestored.
     """
     tables, until_s, asked_s, why = Tables(place), time.monotonic() + CLAIMED_S, -AGAIN_S, "no execution has claimed it"
-    while text(lease := tables.lease(stream_id) or {}, "stop_at") == stopped_at and "stop_since" not in lease:
+    while read_text(lease := tables.lease(stream_id) or {}, "stop_at") == stopped_at and "stop_since" not in lease:
         check()
         if time.monotonic() > until_s:
             raise NotRestored(f"it is copied but not started at {place.name}: {why}; run the command again")
@@ -96,4 +96,4 @@ def start(place: Place, stream_id: str, stopped_at: str, check: Callable[[], Non
             if outcome is Outcome.FAILED:
                 until_s = 0.0
         time.sleep(CHECK_S)
-    return not control_record.lease(lease).stop
+    return not control_record.lease_of(lease).stop

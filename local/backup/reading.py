@@ -20,7 +20,7 @@ from handlers.store.group_store import live_of_member
 from handlers.store.leases import LEASE, Leases
 from handlers.store.ledger_records import live_record
 from handlers.store.segment_reader import log_key
-from handlers.store.typed_values import Item, count, text
+from handlers.store.typed_values import Item, read_int, read_text
 from local.backup.stage_places import Place
 from local.user_error import UserError
 
@@ -81,11 +81,11 @@ class Tables:
         if lease is None:
             return []
         control_record.check_lease(lease)
-        group, live = text(lease, "group"), live_record(lease)
+        group, live = read_text(lease, "group"), live_record(lease)
         if group is not None and live is not None:
             leases = Leases(self._place.dynamodb, self._place.control_table)
-            lease = lease | {"live": {"M": live_of_member(live, leases.group(group))}}
-        fence = count(lease, "fence") or 0
+            lease = lease | {"live": {"M": live_of_member(live, leases.read_group(group))}}
+        fence = read_int(lease, "fence") or 0
         return [lease, *(item for item in self.records(stream_id) if token(item) <= fence)]
 
     def records(self, stream_id: str) -> Iterator[Item]:
@@ -95,7 +95,7 @@ class Tables:
 
     def events(self, stream_id: str, lease: Item, after: Item | None = None) -> Iterator[list[Item]]:
         """As `Source`."""
-        layout = control_record.layout(lease)
+        layout = control_record.layout_of(lease)
         items = layout.items or layout.partitions
         keys = [] if items == LOG else partition_keys(stream_id, items)
         if layout.partitions == LOG:
@@ -120,12 +120,12 @@ class Tables:
     def _pages(table: Table, partition: str, after: Item | None) -> Iterator[list[Item]]:
         place = {} if after is None else {"ExclusiveStartKey": {name: after[name] for name in ("PK", "SK")}}
         values = {":partition": partition}
-        return table.pages("PK = :partition", values, ConsistentRead=True, Limit=PAGE_ITEMS, **place)
+        return table.query_pages("PK = :partition", values, ConsistentRead=True, Limit=PAGE_ITEMS, **place)
 
 
 def ran(lease: Item) -> bool:
     """Whether an execution kept the stream of this lease, and no stop was requested."""
-    held = control_record.lease(lease)
+    held = control_record.lease_of(lease)
     return bool(held.execution) and not held.stop
 
 

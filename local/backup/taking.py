@@ -13,7 +13,7 @@ from typing import Any
 
 from handlers.store.event_items import PROMISED
 from handlers.store.segment_reader import ANCHOR
-from handlers.store.typed_values import Item, count, has_expired, text
+from handlers.store.typed_values import Item, has_expired, read_int, read_text
 from local.backup import archive
 from local.backup.archive import BEGUN, CONTROL, FORMAT, MANIFEST, STREAM, Files, described, folder_of, packed, unpacked
 from local.backup.reading import Tables, ran
@@ -128,7 +128,7 @@ class Taking:
 
 def _bodies(items: list[Item]) -> list[str]:
     """Returns the keys of the items' large bodies."""
-    return [key for item in items if (key := text(item, "object"))]
+    return [key for item in items if (key := read_text(item, "object"))]
 
 
 def _text(what: dict[str, Any]) -> bytes:
@@ -137,4 +137,4 @@ def _text(what: dict[str, Any]) -> bytes:
 
 def events_of(items: list[Item]) -> int:
     """Returns how many events the items contain; a segment contains several."""
-    return sum(count(item, "events") or 1 for item in items if item["SK"]["S"] != ANCHOR and PROMISED not in item)
+    return sum(read_int(item, "events") or 1 for item in items if item["SK"]["S"] != ANCHOR and PROMISED not in item)

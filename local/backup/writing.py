@@ -29,8 +29,17 @@ from handlers.store import control_record
 from handlers.store.control_table import IS_NEW, KEYS, STATEMENTS, Table
 from handlers.store.leases import Leases
 from handlers.store.ledger_records import live_record
-from handlers.store.segment_reader import LOG_SUFFIX, head, is_segment, segment_number
-from handlers.store.typed_values import MAX_ITEM_BYTES, Item, count, has_expired, instant, number, size_bytes, text
+from handlers.store.segment_reader import LOG_SUFFIX, find_segment, is_segment, segment_number
+from handlers.store.typed_values import (
+    MAX_ITEM_BYTES,
+    Item,
+    has_expired,
+    instant_text,
+    number_value,
+    read_int,
+    read_text,
+    size_bytes,
+)
 from local.backup.reading import NotRestored, Source, Tables, token
 from local.backup.stage_places import Place
 from local.backup.taking import events_of
@@ -79,9 +88,9 @@ class Restoring:
         """
         control = source.control(stream_id)
         there = self.tables.lease(stream_id)
-        if there is not None and text(there, "restored_from") == self._label:
+        if there is not None and read_text(there, "restored_from") == self._label:
             # `--replace` sets back what has run since, and leaves alone what this command has started.
-            has_run = bool(control) and count(control[0], "generation") != count(there, "generation")
+            has_run = bool(control) and read_int(control[0], "generation") != read_int(there, "generation")
             if not (self._replace and has_run) or held_by(self._place, there):
                 return Restored(was_there=True)
         if not control:
@@ -90,11 +99,13 @@ class Restoring:
         restored = Restored()
         if dry_run:
             return restored
-        newest = head(self._events, stream_id)
+        newest = find_segment(self._events, stream_id)
         for page in source.events(stream_id, control[0]):
             self._check()
             self._put(source, stream_id, page, restored, -1 if newest is None else newest.number)
-        fence = max(count(control[0], "fence") or 0, count(there or {}, "fence") or 0, newest.fence if newest else 0)
+        fence = max(
+            read_int(control[0], "fence") or 0, read_int(there or {}, "fence") or 0, newest.fence if newest else 0
+        )
         self._put_control(control, there, fence, ran=ran)
         return restored
 
@@ -113,7 +124,7 @@ class Restoring:
             )
         if self._replace:
             return
-        here, newer = count(control[0], "fence") or 0, count(there, "fence") or 0
+        here, newer = read_int(control[0], "fence") or 0, read_int(there, "fence") or 0
         if newer > here:
             raise NotRestored(
                 f"its record at {self._place.name} is newer (connection {newer}, here {here}): --replace "
@@ -132,7 +143,7 @@ class Restoring:
         behind = [item for item in segments if segment_number(item) > newest]
         new = [item for item in items if not _is_log(item)] + behind
         for item in new:
-            if key := text(item, "object"):
+            if key := read_text(item, "object"):
                 if (body := source.content(stream_id, key)) is None:
                     restored.gone += 1
                     continue
@@ -160,7 +171,7 @@ class Restoring:
         return different
 
     def _read(self, keys: Sequence[Item]) -> list[Item]:
-        return list(self._events.items(keys, consistent=True))
+        return list(self._events.batch_get(keys, consistent=True))
 
     def _put_anchor(self, anchor: Item) -> None:
         condition, values = "attribute_not_exists(#number) OR #number < :number", {":number": anchor["number"]}
@@ -185,7 +196,7 @@ class Restoring:
         requests: list[Any] = [{"PutRequest": {"Item": item}} for item in records]
         if there is not None and self._replace:
             # Events of later connections may be gone, so the records of those connections prove nothing.
-            fence_here, known = count(lease, "fence") or 0, {item["SK"]["S"] for item in records}
+            fence_here, known = read_int(lease, "fence") or 0, {item["SK"]["S"] for item in records}
             since = [item for item in self.tables.records(lease["PK"]["S"]) if token(item) >= fence_here]
             since = [item for item in since if item["SK"]["S"] not in known]
             requests += [{"DeleteRequest": {"Key": {name: one[name] for name in ("PK", "SK")}}} for one in since]
@@ -216,9 +227,9 @@ class Restoring:
 
 def held_by(place: Place, lease: Item) -> str:
     """Returns the running execution that keeps the stream there; "" if there is none."""
-    execution = text(lease, "execution") or ""
+    execution = read_text(lease, "execution") or ""
     if is_group(execution):
-        execution = Leases(place.dynamodb, place.control_table).group(execution).execution
+        execution = Leases(place.dynamodb, place.control_table).read_group(execution).execution
     if not execution:
         return ""
     try:
@@ -232,14 +243,16 @@ def held_by(place: Place, lease: Item) -> str:
 def _restored_lease(lease: Item, there: Item | None, fence: int, *, ran: bool) -> Item:
     """Returns the lease of a copy: without a holder and, if the stream `ran`, stopped since it was last seen."""
     kept = {name: value for name, value in lease.items() if name not in _OF_THE_PLACE}
-    kept["fence"] = number(fence)
-    kept["released"] = number(max(count(lease, "connected") or 0, count(lease, "released") or 0))
-    if text(there or {}, "order") == "none":
+    kept["fence"] = number_value(fence)
+    kept["released"] = number_value(max(read_int(lease, "connected") or 0, read_int(lease, "released") or 0))
+    if read_text(there or {}, "order") == "none":
         kept["order"] = {"S": "none"}
     if ran:
         live = live_record(lease) or {}
-        seen_ms = count(live, "closed_ms") or count(live, "seen_ms")
-        last = text(lease, "stop_at") or (instant(seen_ms) if seen_ms else text(lease, "started_at") or instant(0))
+        seen_ms = read_int(live, "closed_ms") or read_int(live, "seen_ms")
+        last = read_text(lease, "stop_at") or (
+            instant_text(seen_ms) if seen_ms else read_text(lease, "started_at") or instant_text(0)
+        )
         kept |= {"stop": {"BOOL": True}, "stop_at": {"S": last}}
         kept.pop("stop_since", None)
     return kept
@@ -251,8 +264,8 @@ def _is_older_state(there: Item, control: Sequence[Item]) -> bool:
     if live is None:
         return True
     known = [live_record(control[0]) or {}, *control[1:]]
-    which = count(live, "fence"), text(live, "request_id")
-    return any((count(one, "fence"), text(one, "request_id")) == which for one in known)
+    which = read_int(live, "fence"), read_text(live, "request_id")
+    return any((read_int(one, "fence"), read_text(one, "request_id")) == which for one in known)
 
 
 def _is_log(item: Item) -> bool:

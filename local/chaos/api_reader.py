@@ -20,7 +20,7 @@ from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap, Repair, a
 from handlers.connection.lease import LEASE_TTL_READS
 from handlers.connection.ledger import corrected, gaps
 from handlers.store import typed_values
-from handlers.store.event_reader import EventReader, key_at, position_of
+from handlers.store.event_reader import EventReader, key_of_position, position_of
 from handlers.store.stream_records import StreamRecords
 from local.chaos.draws import REFUSALS, SLOW_MS
 from local.chaos.facts import lease, ledger, ledger_rows, noticed_ms
@@ -102,7 +102,7 @@ class ApiReader:
             return False
         entries = self._events.entries(world.stream, layout, self._clock.now_ms(), after, limit, event_pages.BODY_BYTES)
         page = event_pages.page(world.stream, entries, limit, lambda: False, order=layout.order)
-        behind = key_at(after) if is_by_key and after else after
+        behind = key_of_position(after) if is_by_key and after else after
         first = bisect.bisect_right(order, (behind, sys.maxsize)) if after else 0
         expected = [(position(where), number) for where, number in order[first : first + limit]]
         shown = [(event["position"], self._number(event)) for event in page["events"]]
@@ -169,7 +169,7 @@ class ApiReader:
 
     def _records_with_ends(self) -> Iterator[Record]:
         """Yields the ledger's records; if a function has connected again, its former record ends when last seen."""
-        known = {typed_values.count(row, "fence") for row in ledger_rows(self._world)}
+        known = {typed_values.read_int(row, "fence") for row in ledger_rows(self._world)}
         over: set[int] = set()
         for slot in self._world.slots:
             own = sorted(slot.fences & known)
@@ -268,7 +268,7 @@ class ApiReader:
             for at_ms, method in requests(world.schedule)
             if method == "DELETE" and world.origin_ms + at_ms <= self._clock.now_ms()
         ]
-        holder = world.account.executions.get(typed_values.text(lease(world), "execution") or "")
+        holder = world.account.executions.get(typed_values.read_text(lease(world), "execution") or "")
         return bool(stopped_ms) and holder is not None and holder.started_ms < world.origin_ms + max(stopped_ms)
 
     def _is_settled(self) -> bool:

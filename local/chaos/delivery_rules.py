@@ -12,7 +12,7 @@ from handlers.deliver import contract
 from handlers.deliver.bells import ANSWERED_MS, Place
 from handlers.deliver.worker import SLEPT_MS
 from handlers.profile.deliver_field import Target
-from handlers.store.event_items import StoredEvent, stored_event, stream_of
+from handlers.store.event_items import StoredEvent, stream_of, to_stored_event
 from handlers.store.segment_reader import LOG_SUFFIX, is_segment, stored_events
 from local.chaos.delivery_run import POLL_MS, Delivery
 from local.simulation.table_stream import Write
@@ -76,7 +76,7 @@ def _stored(delivery: Delivery) -> dict[Name, _Stored]:
 
 def _events(write: Write) -> Iterator[StoredEvent]:
     if not write.key[0].endswith(LOG_SUFFIX):
-        yield stored_event(write.item, _absent)
+        yield to_stored_event(write.item, _absent)
     elif is_segment(write.item):
         yield from stored_events(write.item, _absent)
 

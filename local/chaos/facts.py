@@ -76,7 +76,7 @@ def lease_ttl_ms(world: World) -> int:
 
 def lease(world: World) -> typed_values.Item:
     """Returns the stream's own record; empty if it has none."""
-    key = typed_values.key(world.stream, "lease")
+    key = typed_values.item_key(world.stream, "lease")
     item: typed_values.Item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item", {})
     return item
 
@@ -90,13 +90,13 @@ def ledger_rows(world: World) -> list[typed_values.Item]:
     """Returns the items of all the stream's connections, as they are in the tables."""
     record = lease(world)
     live = world.live_of(record, to_record(record).live)
-    return ledger_records.with_live(rows_of(world, "connection#"), live)
+    return ledger_records.with_live_record(rows_of(world, "connection#"), live)
 
 
 def rows_of(world: World, prefix: str) -> list[typed_values.Item]:
     """Returns the stream's items in the control table whose sort key begins with `prefix`."""
     values = {":stream": world.stream, ":prefix": prefix}
-    return [*Table(world.tables, world.control_table).each("PK = :stream AND begins_with(SK, :prefix)", values)]
+    return [*Table(world.tables, world.control_table).query_items("PK = :stream AND begins_with(SK, :prefix)", values)]
 
 
 def last_good_ms(world: World, records: list[Record], link: Link) -> int:

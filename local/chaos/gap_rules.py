@@ -77,7 +77,7 @@ def unrecorded(world: World) -> list[str]:
         proved = item | ({"state": {"S": DELIVERED}} if world.watch.stored.keys() >= {*came} else {})
         if gap.to_ms <= now_ms - RECORDED_AFTER_MS and known not in (item, proved):
             texts.append(f"the gap {_span(world, gap)} does not stand in the table as it is")
-    for gap in map(ledger_records.recorded_gap, there.values()):
+    for gap in map(ledger_records.gap_of, there.values()):
         lacking = [other for other in shown if other.state != DELIVERED and other.from_ms < gap.to_ms]
         if gap.state == OPEN and not any(gap.from_ms < other.to_ms for other in lacking):
             texts.append(f"the gap {_span(world, gap)} stands open in the table, and by the records it is none")

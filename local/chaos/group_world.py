@@ -178,7 +178,7 @@ class Member(World):
 
     def live_of(self, record: Item, live: Item | None) -> Item | None:
         """Returns the record of its newest connection, extended by the heartbeats of its function."""
-        group = typed_values.text(record, "group")
+        group = typed_values.read_text(record, "group")
         return live if group is None else live_of_member(live, group_lease(self.group.named(group).group_watch.lease))
 
     @property

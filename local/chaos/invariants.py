@@ -4,7 +4,7 @@
 instant; a calm stream of a group is not blamed for the faults of others.
 """
 
-from handlers.store.typed_values import count, text
+from handlers.store.typed_values import read_int, read_text
 from local.chaos import delivery_rules, stream_rules
 from local.chaos.draws import REFUSALS
 from local.chaos.facts import lease, ledger_rows, standstills, uncovered
@@ -217,7 +217,9 @@ UNREADY = ("refused", "rejected")
 def _unexplained(world: World) -> list[str]:
     """Returns the connections that got no token or no ticket, and whose records give another reason."""
     details = {
-        count(row, "fence"): text(row, "detail") for row in ledger_rows(world) if text(row, "ended_by") in UNREADY
+        read_int(row, "fence"): read_text(row, "detail")
+        for row in ledger_rows(world)
+        if read_text(row, "ended_by") in UNREADY
     }
     return [
         f"link {link.number} ended by {details[link.fence]!r} and not by {link.unready!r}"

@@ -30,7 +30,7 @@ CLOSED_AFTER_MS = TURN_MS + CHECK_EVERY_MS + 40_000 + SPARE_MS
 
 def gaps_of(world: World) -> list[Gap]:
     """Returns the stream's recorded gaps, with the results of their repairs."""
-    written = [ledger_records.recorded_gap(item) for item in rows_of(world, "gap#")]
+    written = [ledger_records.gap_of(item) for item in rows_of(world, "gap#")]
     return applied(written, [(gap, gap.repair) for gap in written if gap.repair is not None])
 
 

@@ -174,7 +174,7 @@ def _evicted_in_vain(world: World, link: Link, closed_ms: int) -> bool:
 
 def is_stopped(world: World) -> bool:
     """Returns whether a stop is requested."""
-    return control_record.lease(lease(world)).stop
+    return control_record.lease_of(lease(world)).stop
 
 
 def asked_last(schedule: Schedule) -> set[str]:

@@ -190,16 +190,16 @@ class Watch:
         if "forgot_ms" in item:
             self._forgotten.add(fence)
         # A count of 0 is absent.
-        stored, duplicates, dead = (typed_values.count(item, n) or 0 for n in ("stored", "duplicates", "dead_lettered"))
-        self.counts[fence] = stored, duplicates, dead
+        stored, known, dead = (typed_values.read_int(item, n) or 0 for n in ("stored", "duplicates", "dead_lettered"))
+        self.counts[fence] = stored, known, dead
         # A late heartbeat may have counted more than the record that a successor had read and then wrote back.
         self.most_counts[fence] = max(self.most_counts.get(fence, (0, 0, 0)), self.counts[fence], key=sum)
         link = self._link_of(fence)
         written = 0 if link is None else link.written
-        told = f"connection {fence} tells {stored} stored, {duplicates} duplicates and {dead} dead-lettered"
+        told = f"connection {fence} tells {stored} stored, {known} duplicates and {dead} dead-lettered"
         there = f"of {written} that were written {self.stored_by[fence]} are there"
-        is_all = stored == self.stored_by[fence] and stored + duplicates + dead == written
-        is_less = stored <= self.stored_by[fence] and stored + duplicates + dead <= written
+        is_all = stored == self.stored_by[fence] and stored + known + dead == written
+        is_less = stored <= self.stored_by[fence] and stored + known + dead <= written
         # For a killed connection, its successor writes the record from the last heartbeat.
         is_closed = "closed_ms" in item
         if not (is_all if is_closed else is_less) or dead < (self._marked_by[fence] if is_all and is_closed else 0):
@@ -246,8 +246,8 @@ class Watch:
         self._passed[place, fence] = at
 
     def _lease(self, item: Item) -> None:
-        self._partitions = control_record.partitions(item)
-        if self._unordered_from is None and control_record.order(item) == "none":
+        self._partitions = control_record.partitions_of(item)
+        if self._unordered_from is None and control_record.order_of(item) == "none":
             self._unordered_from = int(item["fence"]["N"])
         live = ledger_records.live_record(item)
         if live is not None and live != self._live:

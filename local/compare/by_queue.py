@@ -26,7 +26,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from handlers.store.typed_values import key, number
+from handlers.store.typed_values import item_key, number_value
 from local.compare.played_world import Result, World
 from local.simulation.scenario import Scenario
 from local.simulation.virtual_queue import MOST_DELAY_S, MOST_HIDDEN_S, VirtualQueue
@@ -123,7 +123,7 @@ class Step:
             item = self._update(
                 "SET message = :message, owner = :owner, lease_ms = :until",
                 _CLAIM,
-                {":now": number(now_ms), ":until": self._until()},
+                {":now": number_value(now_ms), ":until": self._until()},
                 ReturnValues="ALL_NEW",
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )["Attributes"]
@@ -133,11 +133,11 @@ class Step:
             item = error.response.get("Item", {})
             if item["message"]["S"] != self.record["messageId"]:
                 self._sqs("delete_message")
-            elif (due_ms := int(item.get("next_ms", number(0))["N"])) > now_ms:
+            elif (due_ms := int(item.get("next_ms", number_value(0))["N"])) > now_ms:
                 self.hide(-(-(due_ms - now_ms) // 1000))
             return None
         self.hide(LEASE_S)
-        return int(item.get("failures", number(0))["N"])
+        return int(item.get("failures", number_value(0))["N"])
 
     def extend(self) -> None:
         """Extends the lease, and the time for which the message is hidden."""
@@ -146,7 +146,7 @@ class Step:
 
     def rest(self, seconds: int, failures: int) -> None:
         """Gives the lease back for so many seconds; then SQS delivers the message again."""
-        values = {":next": number(self.now_ms + seconds * 1000), ":failures": number(failures)}
+        values = {":next": number_value(self.now_ms + seconds * 1000), ":failures": number_value(failures)}
         self._update("SET next_ms = :next, failures = :failures REMOVE lease_ms", _MINE, values)
         sent_ms = int(self.record["attributes"]["SentTimestamp"])
         if self.now_ms - sent_ms < FRESH * self.queue.retention_s * 1000:
@@ -162,13 +162,13 @@ class Step:
         self._sqs("change_message_visibility", VisibilityTimeout=min(seconds, MOST_HIDDEN_S))
 
     def _until(self) -> dict[str, str]:
-        return number(self.now_ms + LEASE_S * 1000)
+        return number_value(self.now_ms + LEASE_S * 1000)
 
     def _update(self, change: str, condition: str, values: dict[str, Any], **more: Any) -> dict[str, Any]:
         body, record = self.body, self.record
         own = {":message": {"S": record["messageId"]}, ":owner": {"S": record["receiptHandle"]}}
         return self.queue.update_item(
-            Key=key(body["request"]["pathParameters"]["streamId"], f"lane#{body['lane']}"),
+            Key=item_key(body["request"]["pathParameters"]["streamId"], f"lane#{body['lane']}"),
             UpdateExpression=change,
             ConditionExpression=condition,
             ExpressionAttributeValues=own | values,

@@ -22,7 +22,7 @@ from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import EventReader
 from handlers.store.ledger_records import connection_item, connection_key, gap_item
 from handlers.store.stream_records import StreamRecords
-from handlers.store.typed_values import key, number
+from handlers.store.typed_values import item_key, number_value
 from local.costs.deployed_tables import control_table, events_table
 from local.costs.metered import Counts, Meter, MeteredDynamoDb
 from local.costs.prices import Prices, read
@@ -72,7 +72,9 @@ def counted(events: int, event_bytes: int = 200) -> Counted:
 
     rest = VirtualRest(RestWays(limit=PAGE), lambda: now[0], emitted, body)
     store = store_on(client, NAMES)
-    client.put_item(TableName="control", Item=key("cost", "lease") | {"fence": number(2), "partitions": number(1)})
+    client.put_item(
+        TableName="control", Item=item_key("cost", "lease") | {"fence": number_value(2), "partitions": number_value(1)}
+    )
     client.put_item(TableName="control", Item=gap_item("cost", Gap(2, emitted[EDGES - 1], emitted[-EDGES], "", OPEN)))
     for fence, numbers in ((1, range(EDGES)), (2, range(total - EDGES, total))):
         seen = [StreamEvent(str(one), body(one), None, None, None, emitted[one]) for one in numbers]
@@ -80,7 +82,7 @@ def counted(events: int, event_bytes: int = 200) -> Counted:
     opened_ms = emitted[-EDGES]
     progress = Progress(fence=2, claimed_ms=opened_ms, opened_ms=opened_ms, seen_ms=now[0], live_ms=opened_ms)
     record = connection_item(progress, lane="A", execution="e", request_id="r")
-    client.put_item(TableName="control", Item=key("cost", connection_key(2)) | record)
+    client.put_item(TableName="control", Item=item_key("cost", connection_key(2)) | record)
     work = RepairWork(client, "control")
     before, began_ms = meter.counts.copy(), now[0]
     work.request("cost", now[0], now[0])

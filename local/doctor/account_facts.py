@@ -170,7 +170,7 @@ def _held(account: Account, deployed: Deployed) -> Any:
     """Returns the execution, or group, that holds each stream and each group, by id; or Unasked."""
     leases = Leases(account.client("dynamodb"), deployed.named("ControlTable"))
     try:
-        return {stream_id: holder for page, _ in leases.held("") for stream_id, holder in page.items()}
+        return {stream_id: holder for page, _ in leases.held_pages("") for stream_id, holder in page.items()}
     except (StoreUnavailable, BotoCoreError, ClientError) as error:
         return Unasked(str(error).rstrip("."))
 

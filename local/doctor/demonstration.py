@@ -15,7 +15,7 @@ from typing import Any
 
 from handlers.connection.orphans import start_input
 from handlers.store.leases import Leases
-from handlers.store.typed_values import text
+from handlers.store.typed_values import read_text
 from handlers.upgrade.upgrade_steps import successor_name
 from local.api_client.http_client import HERE, Api
 from local.doctor.account_facts import Account
@@ -100,7 +100,7 @@ def _handed_over(
     first = streams.ask("GET", path)
     leases = Leases(account.client("dynamodb"), deployed.named("ControlTable"))
     # A stream that shares a function hands over with its group.
-    owner = text(leases.items([stream_id]).get(stream_id, {}), "group") or stream_id
+    owner = read_text(leases.read_items([stream_id]).get(stream_id, {}), "group") or stream_id
     execution = leases.read(owner).execution
     answer = account.ask(
         "stepfunctions",

@@ -19,7 +19,7 @@ from handlers.connection.gap_record import applied, covers
 from handlers.errors import StoreUnavailable
 from handlers.group import is_group
 from handlers.store.stream_records import StreamRecords
-from handlers.store.typed_values import instant, instant_ms
+from handlers.store.typed_values import instant_ms, instant_text
 from local import stages
 from local.history import sources
 from local.streams.asking import Streams
@@ -81,7 +81,7 @@ def of_executions(arns: Sequence[str], origin_ms: int, until_ms: int) -> GroupSt
 def of_api(streams: Streams, stream_ids: Sequence[str], origin_ms: int, until_ms: int) -> GroupStreams:
     """Returns the gaps of these streams by the API, in the time that `of_executions` has; raises as `Streams.ask`."""
     found: dict[str, list[Gap]] = {}
-    times = {"from": instant(origin_ms), "to": instant(origin_ms + until_ms)}
+    times = {"from": instant_text(origin_ms), "to": instant_text(origin_ms + until_ms)}
     for stream_id in dict.fromkeys(stream_ids):
         pages = streams.pages(path_of(stream_id, "/gaps"), times)
         gaps = []

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from handlers.fleet.turns import Ask, Asking, Outcome, Rate, most_per_s
-from handlers.store.typed_values import key
+from handlers.store.typed_values import item_key
 from local import stages
 from local.scale.throttled import ARN, CONTROL, FUNCTIONS, NAMES, Aws, Limits
 from states_language import Machine, load
@@ -66,7 +66,7 @@ def apply(streams: int, per_function: int, limits: Limits) -> Applied:
                 await clock.sleep_until(clock.now_ms() + due)
         await aws.all_called()
         over_s = round((clock.now_ms() - begun_ms) / 1000)
-        leases = (aws.tables.get_item(TableName=CONTROL, Key=key(name, "lease")).get("Item") for name in names)
+        leases = (aws.tables.get_item(TableName=CONTROL, Key=item_key(name, "lease")).get("Item") for name in names)
         groups = Counter(lease["group"]["S"] if "group" in lease else "" for lease in leases if lease is not None)
         assert groups.total() == streams - len(asking.left)
         assert per_function == 1 or max(groups.values()) <= per_function

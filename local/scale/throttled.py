@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.store.typed_values import key, number
+from handlers.store.typed_values import item_key, number_value
 from local import stages
 from local.costs.units import READ_BYTES, WRITE_BYTES, item_bytes
 from local.simulation.shared_tasks import request
@@ -160,8 +160,12 @@ class Aws:
         self.counted("units")
         self.tables.update_item(
             TableName=CONTROL,
-            Key=key(parameters["Input"]["pathParameters"]["streamId"], "lease"),
+            Key=item_key(parameters["Input"]["pathParameters"]["streamId"], "lease"),
             UpdateExpression="SET execution = :me, generation = if_not_exists(generation, :zero) + :one",
-            ExpressionAttributeValues={":me": {"S": self.executions[name]}, ":zero": number(0), ":one": number(1)},
+            ExpressionAttributeValues={
+                ":me": {"S": self.executions[name]},
+                ":zero": number_value(0),
+                ":one": number_value(1),
+            },
         )
         return {"ExecutionArn": self.executions[name], "StartDate": self.clock.now_ms()}

@@ -20,7 +20,7 @@ from handlers.errors import StoreUnavailable
 from handlers.group import GROUP, is_group
 from handlers.store.control_table import Table
 from handlers.store.group_store import OPEN, group_lease
-from handlers.store.typed_values import text
+from handlers.store.typed_values import read_text
 from local.options import whole
 
 SETTING = "STREAMKEEPER_STREAMS"
@@ -143,7 +143,7 @@ def group_joined(stream_id: str, dynamodb: Callable[[], Any], control_table: str
         return ""
     try:
         table = Table(dynamodb(), control_table)
-        own = text(table.get(stream_id, "lease") or {}, "group")
+        own = read_text(table.get(stream_id, "lease") or {}, "group")
         if own is not None:
             return own
         names = [name.removeprefix(OPEN) for name in table.get(GROUP, "groups") or {} if name.startswith(OPEN)]

@@ -37,7 +37,7 @@ class GroupView:
     def check(self, records: StreamRecords, now_ms: int, since_ms: int, alert_after_ms: int) -> list[str]:
         """Returns the news, a sentence each; gaps that ended before `since_ms` are forgotten."""
         ids = sorted(records.members(self.group))
-        read = records.read_briefly(ids)
+        read = records.read_for_status(ids)
         streams = {one: found for one in ids if (found := read(one)) is not None}
         return self.update(streams, now_ms, since_ms, alert_after_ms)
 

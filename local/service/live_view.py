@@ -116,7 +116,7 @@ class LiveView:
         """The records of each single stream, and the news of each group."""
         table = StreamRecords(self._endpoints.tables(), self._control_table)
         alone = [one for one in stream_ids if not is_group(one)]
-        read, at_ms = table.read_briefly(alone), now_ms()
+        read, at_ms = table.read_for_status(alone), now_ms()
         found = {one: records for one in alone if (records := read(one)) is not None}
         news = []
         for group in set(stream_ids).difference(alone):

@@ -25,14 +25,14 @@ INPUT = {"pathParameters": {"streamId": GROUP}}
 
 def join(client: Any, control_table: str, streams: Collection[str], execution: str = "") -> None:
     """Records that the streams have joined, as their POSTs do; the group's `execution` if no machine claims it."""
-    lease = typed_values.key(GROUP, "lease") | ({"execution": {"S": execution}} if execution else {})
+    lease = typed_values.item_key(GROUP, "lease") | ({"execution": {"S": execution}} if execution else {})
     client.put_item(TableName=control_table, Item=lease)
     groups, joined = GroupStore(client, control_table, GROUP), "2026-01-01T00:00:00.000Z"
     for stream_id in streams:
-        place: Item = {"joined": {"S": joined}, "group": {"S": GROUP}, "generation": typed_values.number(1)}
-        client.put_item(TableName=control_table, Item=typed_values.key(stream_id, "lease") | place)
-        groups.joins(stream_id, joined)
-    groups.counted(0, len(streams), frees=False)
+        place: Item = {"joined": {"S": joined}, "group": {"S": GROUP}, "generation": typed_values.number_value(1)}
+        client.put_item(TableName=control_table, Item=typed_values.item_key(stream_id, "lease") | place)
+        groups.add_member(stream_id, joined)
+    groups.record_size(0, len(streams), frees_places=False)
 
 
 @dataclass(frozen=True, slots=True)

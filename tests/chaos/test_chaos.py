@@ -99,7 +99,7 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that loses events gives status 1, the command that replays the schedule, and no fault left over."""
-    monkeypatch.setattr("handlers.store.event_writer.OneWrite.outcomes", lambda _, events: [STORED] * len(events))
+    monkeypatch.setattr("handlers.store.event_writer.EventsWrite.put_events", lambda _, events: [STORED] * len(events))
     assert main(["chaos", "--schedules", "1", "--seed", "x"]) == 2
     assert capsys.readouterr().err.startswith("streamkeeper: --seed must be a whole number from 0 to ")
     status = main(["chaos", "--schedules", "1", "--seed", "10"])

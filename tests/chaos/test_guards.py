@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from handlers.store.typed_values import count, text
+from handlers.store.typed_values import read_int, read_text
 from local.chaos import simulate
 from local.chaos.draws import GUARD_FAULTS, LIVES_S, generate, with_guard
 from local.chaos.facts import ledger_rows
@@ -54,7 +54,7 @@ def test_the_server_that_gave_no_token_or_ticket_is_named(seed: int, words: set[
     """The connection's record names the server and its answer, or says that it was away."""
     world = run_world(with_guard(generate(seed), random.Random(seed)))
     unready = {link.fence: link.unready for link in world.upstream.links if link.unready}
-    details = {count(row, "fence"): text(row, "detail") for row in ledger_rows(world)}
+    details = {read_int(row, "fence"): read_text(row, "detail") for row in ledger_rows(world)}
     assert set(unready.values()) == words
     assert {link.unready for link in world.upstream.links if link.refused_with == 403} == words & {TICKET_REFUSED}
     assert unready == {fence: details[fence] for fence in unready}

@@ -58,7 +58,7 @@ def connected(aws: Memory, stream_id: str = "demo") -> None:
     store.mark_connected(stream_id, 1, FAR_MS)
     progress = Progress(fence=1, claimed_ms=1_000, opened_ms=2_000, seen_ms=3_000, stored=5, duplicates=2)
     save_connection(store, stream_id, progress, lane="B", execution=MINE, request_id="request-1")
-    aws.put_control(stream_id, "lease", **control_record.cursor("17", 1, 2_500))
+    aws.put_control(stream_id, "lease", **control_record.cursor_attributes("17", 1, 2_500))
 
 
 def events_of(function: ModuleType, stream_id: str = "demo", **query: str) -> tuple[int, Any]:

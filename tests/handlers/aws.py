@@ -240,7 +240,7 @@ def record_gaps(
     store: Store, stream_id: str, now_ms: int, dead_after_ms: int, looked: int = 0, *, again: bool = False
 ) -> GapsRecorded:
     """Let the newest connection record which gaps there were."""
-    (own,) = Table(store._dynamodb, CONTROL).newest(stream_id, "connection#", 1)
+    (own,) = Table(store._dynamodb, CONTROL).newest_records(stream_id, "connection#", 1)
     return store.ledger.record_gaps(stream_id, now_ms, dead_after_ms, own, looked, again=again)
 
 

@@ -17,7 +17,7 @@ from handlers.profile.budget_field import Budget, Wide, with_stage
 from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
 from handlers.segments.codec import unpack
-from handlers.store.leases import budget_words
+from handlers.store.leases import budget_alert
 from handlers.store.stream_records import StreamRecords
 from local.costs import month
 from local.costs.counted_run import NAMES, CountedSandbox, GroupSandbox, Stream, machine_of
@@ -96,7 +96,7 @@ def test_the_budget_counts_each_event_once_over_functions() -> None:
     world = World(sends((10, 1, 4)), sends((1, 3, 6), (800, 7, 9)), sends((10, 10, 11)), looks_s=(1_000,))
     world.start(budget=BUDGET)
     assert (world.spent.events, world.spent.bytes) == (4, 12)
-    assert budget_words(world.item, world.now_ms) == ""
+    assert budget_alert(world.item, world.now_ms) == ""
     world.start(budget=BUDGET)
     # Of the four events of one write, two were known: the bytes are counted in proportion.
     today = world.told[1_000]["budget"]
@@ -161,7 +161,7 @@ def test_a_shared_budget_that_other_streams_have_used_pauses_a_stream(whose: str
     assert (shown["budget"]["of"], shown["budget"]["used_percent"]) == (whose, 105)
     assert world.told[100]["reason"] == f"95 % of the day's budget of the {whose} is used"
     words = f"105 % of the day's budget of the {whose} is used: paused"
-    assert budget_words(world.item, world.now_ms).startswith(words)
+    assert budget_alert(world.item, world.now_ms).startswith(words)
     while len(world.opened) < 2:
         world.run(asked, world.invocation("A"))
     assert world.asked_ms == [0, 1_200_000]
@@ -222,10 +222,10 @@ def test_a_paused_stream_does_not_count_as_away() -> None:
     assert records is not None
     held, ends_ms = records.lease, LATE_MS + 1_200_000
     assert [unconnected_ms(held, at_ms) for at_ms in (ends_ms - 1, ends_ms, ends_ms + 5_000)] == [0, 0, 5_000]
-    assert budget_words(world.item, world.now_ms) == (
+    assert budget_alert(world.item, world.now_ms) == (
         "120 % of the day's budget of 10 events is used: paused until 00:00 UTC"
     )
-    assert budget_words(world.item, ends_ms) == ""
+    assert budget_alert(world.item, ends_ms) == ""
 
 
 def test_beyond_its_budget_a_sample_is_kept_and_the_rest_counted() -> None:
@@ -242,7 +242,7 @@ def test_beyond_its_budget_a_sample_is_kept_and_the_rest_counted() -> None:
     assert first.item["cursor"] == {"S": "112"}
     shown = first.shown()
     assert (shown["counts"]["left_out"], shown["budget"]["left_out"]) == (100 - len(kept),) * 2
-    assert budget_words(first.item, first.now_ms).endswith(f"is used: events left out: {100 - len(kept)}")
+    assert budget_alert(first.item, first.now_ms).endswith(f"is used: events left out: {100 - len(kept)}")
 
 
 def test_a_budget_of_bytes_pauses_a_stream() -> None:
@@ -293,7 +293,7 @@ def test_beyond_its_budget_a_stream_goes_over_to_a_log() -> None:
     assert world.logged() == [[str(one) for one in range(13, 23)]]
     assert (world.item["partitions"], world.item["item_partitions"]) == ({"N": "0"}, {"N": "1"})
     words = "220 % of the day's budget of 10 events is used: what comes is stored in a log"
-    assert budget_words(world.item, world.now_ms) == words
+    assert budget_alert(world.item, world.now_ms) == words
     world.start(budget=budget, flush_s=5)
     assert world.logged()[1:] == [["23", "24"]]
     assert world.spent == Spending(20_000, 24, 72, 0, 10, 0, "log")

@@ -100,9 +100,9 @@ def test_the_cursor_of_a_log_is_the_one_that_a_successor_resumes_from(
     store = memory.store()
     store.claim("demo", execution="", holder="B/request-1", partitions=LOG)
     event = StreamEvent("k8", "a", "8", None, "8", 3_000)
-    store.log("demo", 1, lambda: 4_000, window_ms=1_000, keep_days=0).write(0, [event])
+    store.log_writer("demo", 1, lambda: 4_000, window_ms=1_000, keep_days=0).write(0, [event])
     if saved is not None:
-        memory.put_control("demo", "lease", **control_record.cursor(*saved))
+        memory.put_control("demo", "lease", **control_record.cursor_attributes(*saved))
     assert asked(control, "GET")[1]["cursor"] == dict(zip(("value", "saved_at"), shown, strict=True))
     table = {"address": "http://127.0.0.1:1/", "allow_private": True, "framing": "sse", "store": "log"}
     invocation = Invocation("demo", "B", "", "request-2", FAR_MS, 0, 1_000, 1_000, 1_000)

@@ -52,7 +52,7 @@ def stored(memory: Memory, kind: str, count: int = 12, bodies: Mapping[int, str]
     ]
     if kind == "log":
         memory.store().claim("demo", execution="", holder="B/request-1", partitions=LOG)
-        log = memory.store().log("demo", 1, lambda: events[-1].received_at_ms, window_ms=1_000, keep_days=0)
+        log = memory.store().log_writer("demo", 1, lambda: events[-1].received_at_ms, window_ms=1_000, keep_days=0)
         for first in range(0, count, 2):
             log.write(first, events[first : first + 2])
     elif kind == "key":

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from handlers.store.control_record import ATTRIBUTES, damage, layout_problem, partitions
+from handlers.store.control_record import ATTRIBUTES, damaged_attributes, layout_problem, partitions_of
 from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import Rounds, Turn
 from tests.examples import examples
@@ -55,7 +55,9 @@ def test_any_lease_breaks_no_answer(memory: Memory, control: ModuleType, attribu
     bad = {"PK": {"S": "demo:b"}, "SK": {"S": "lease"}, "generation": {"N": "3"}} | attributes
     for item in (sound("demo:a"), bad, sound("demo:c")):
         memory.dynamodb.put_item(TableName=CONTROL, Item=item)
-    names = damage(memory.dynamodb.get_item(TableName=CONTROL, Key={"PK": bad["PK"], "SK": bad["SK"]})["Item"])
+    names = damaged_attributes(
+        memory.dynamodb.get_item(TableName=CONTROL, Key={"PK": bad["PK"], "SK": bad["SK"]})["Item"]
+    )
     code, listed = asked(control, "/connections", None)
     assert (code, [one["stream"] for one in listed["streams"]]) == (200, ["demo:a", "demo:b", "demo:c"])
     code, status = asked(control, "/connections/{streamId}", "demo:b")
@@ -97,8 +99,8 @@ def test_any_lease_breaks_no_answer(memory: Memory, control: ModuleType, attribu
 )
 def test_unreadable_attributes_of_a_lease_are_named(attributes: dict[str, Any], names: tuple[str, ...]) -> None:
     """Each unreadable attribute of a lease is named. A valid lease and a released one have none."""
-    assert damage(sound("demo") | attributes) == names
-    assert "partitions" not in names or partitions(attributes) == 1
+    assert damaged_attributes(sound("demo") | attributes) == names
+    assert "partitions" not in names or partitions_of(attributes) == 1
     released = {name: value for name, value in sound("demo").items() if name not in ("execution", "started_at")}
-    assert damage(released) == ()
-    assert damage(released | {"execution": {"S": "arn:1"}}) == ("started_at",)
+    assert damaged_attributes(released) == ()
+    assert damaged_attributes(released | {"execution": {"S": "arn:1"}}) == ("started_at",)

@@ -63,14 +63,14 @@ class Group:
         joined = {"S": str(self.clock.now_ms())}
         for stream in streams:
             self.aws.put_control(stream, "lease", joined=joined, group={"S": GROUP}, stop={"BOOL": False})
-            self.records.joins(stream, joined["S"])
-        self.records.changed()
+            self.records.add_member(stream, joined["S"])
+        self.records.raise_version()
 
     def leave(self, *streams: str) -> None:
         """Write what a DELETE writes, in its order."""
         for stream in streams:
             self.aws.put_control(stream, "lease", stop={"BOOL": True})
-        self.records.changed()
+        self.records.raise_version()
 
     def start(self, request_id: str, lasts_s: float = 60, died: str = "") -> None:
         deadline_ms = self.clock.now_ms() + round(lasts_s * 1000)

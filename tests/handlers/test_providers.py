@@ -261,7 +261,7 @@ def test_an_announced_loss_is_a_gap_and_no_event(aws: Aws, name: str) -> None:
 @pytest.mark.parametrize(("name", "changes"), TOO_OLD)
 def test_a_cursor_that_is_too_old_is_a_gap_and_is_dropped(aws: Aws, name: str, changes: dict[str, int]) -> None:
     """A cursor that the provider refuses as too old is a lost gap; the next connection begins without it."""
-    aws.put_control(IDS[name], "lease", **control_record.cursor("3", 0, 1))
+    aws.put_control(IDS[name], "lease", **control_record.cursor_attributes("3", 0, 1))
     with played(aws, name, **BUSY, **changes) as stage:
         report = stage.connect()
         assert (report.outcome.error, report.progress.ended_by) == ("StreamDropped", "cursor_expired")
@@ -274,7 +274,7 @@ def test_a_cursor_that_is_too_old_is_a_gap_and_is_dropped(aws: Aws, name: str, c
 
 def test_a_hub_that_lost_the_id_is_a_lost_gap(aws: Aws) -> None:
     """If the hub's answer has another Last-Event-ID than the request, the events between are a lost gap."""
-    aws.put_control("mercure:one", "lease", **control_record.cursor("urn:played:3", 0, 1))
+    aws.put_control("mercure:one", "lease", **control_record.cursor_attributes("urn:played:3", 0, 1))
     with played(aws, "mercure", **BUSY | {"interval_ms": 1_000}) as stage:
         reader = stage.start()
         assert until(stage.stored)
@@ -290,7 +290,7 @@ def test_an_interruption_longer_than_the_backfill_is_a_gap(aws: Aws, away_ms: in
     left_ms = SystemClock().now_ms() - away_ms
     with played(aws, "x-filtered", **BUSY) as stage:
         store = aws.store()
-        aws.put_control(stage.stream_id, "lease", **control_record.cursor("3", 1, left_ms))
+        aws.put_control(stage.stream_id, "lease", **control_record.cursor_attributes("3", 1, left_ms))
         before = Progress(1, left_ms - 9, left_ms - 8, left_ms, left_ms, "ended_by_upstream")
         save_connection(store, stage.stream_id, before, lane="A", execution="", request_id="r")
         aws.put_control(stage.stream_id, "lease", fence={"N": "1"})

@@ -9,7 +9,7 @@ from handlers.connection.epochs import NO_EPOCH, Epoch
 from handlers.connection.inputs import Chunk, Opened
 from handlers.connection.liveness import FORGOTTEN_MS, LEAST_MS, Silence, remembered
 from handlers.store import ledger_records, typed_values
-from handlers.store.leases import quiet_words, silence_of
+from handlers.store.leases import quiet_alert, silence_of
 from tests.handlers.aws import Client
 from tests.handlers.scripted import Functions, Script
 from tests.handlers.store.grouped import NOW_MS, STREAM, claim, client, store_of
@@ -37,7 +37,7 @@ class World(Functions):
             self.start(key="each", **fields)
 
     def looks(self, at_s: float) -> None:
-        self.told[at_s] = quiet_words(self.item, self.now_ms)
+        self.told[at_s] = quiet_alert(self.item, self.now_ms)
 
 
 def test_a_stream_is_quiet_after_the_profiles_time_without_an_event() -> None:
@@ -81,7 +81,7 @@ def shown(event_ms: int, **more: Any) -> dict[str, Any]:
     """Return the attributes that a heartbeat shows for a stream that expects an event every minute."""
     progress = Progress(1, NOW_MS, NOW_MS, NOW_MS, event_ms=event_ms, expect_ms=60_000)
     item = ledger_records.connection_item(progress, lane="A", execution="", request_id="r1")
-    return {"live": {"M": ledger_records.lean(item)}} | more
+    return {"live": {"M": ledger_records.without_defaults(item)}} | more
 
 
 def test_a_groups_heartbeat_records_when_an_expected_event_came(client: Client) -> None:
@@ -101,8 +101,8 @@ def test_a_groups_heartbeat_records_when_an_expected_event_came(client: Client) 
     for after_ms, expected in ((29_999, 0), (30_000, 30_000), (59_000, 30_000), (60_000, 60_000)):
         store.heartbeat(STREAM, fence, NOW_MS, shown(NOW_MS + after_ms))
         assert told() == NOW_MS + expected
-    item = {"group": {"S": "#1"}, "started_at": {"S": typed_values.instant(NOW_MS)}} | shown(NOW_MS)
-    assert [quiet_words(item, NOW_MS + after_ms) != "" for after_ms in (89_999, 90_000)] == [False, True]
+    item = {"group": {"S": "#1"}, "started_at": {"S": typed_values.instant_text(NOW_MS)}} | shown(NOW_MS)
+    assert [quiet_alert(item, NOW_MS + after_ms) != "" for after_ms in (89_999, 90_000)] == [False, True]
 
 
 UNWELL = [(89_999, NO_EPOCH, 0), (90_000, NO_EPOCH, 1), (0, Epoch(1, 5, NOW_MS), 1)]
@@ -117,4 +117,4 @@ def test_a_group_counts_its_silent_and_restarted_streams(
     store.mark_connected(STREAM, claim(store), NOW_MS, request_id="r1", shown=shown(NOW_MS))
     if begun != NO_EPOCH:
         store.begin_epoch(STREAM, NO_EPOCH, begun)
-    assert store.unwell() == unwell
+    assert store.unwell_count() == unwell

@@ -6,7 +6,7 @@ from typing import Any
 
 from handlers.connection.effects import Progress
 from handlers.framing.events import StreamEvent
-from handlers.store.overflow import messages
+from handlers.store.overflow import dead_letter_messages
 from handlers.store.stream_records import StreamRecords
 from tests.handlers.api_requests import MINE, asked, connected, events_of
 from tests.handlers.aws import CONTROL, Aws, save_connection
@@ -29,11 +29,11 @@ def test_a_streams_events_are_put_back_and_others_stay(aws: Aws, function: Modul
     save_connection(aws.store(), "demo", progress, lane="B", execution=MINE, request_id="request-1")
     large = StreamEvent("k2", "x" * 300_000, None, None, None, 2)
     for stream_id, event in (("demo", StreamEvent("k1", "a", "7", "tick", None, 1)), ("demo", large), ("other", large)):
-        for body in messages(stream_id, 1, event, "refused"):
+        for body in dead_letter_messages(stream_id, 1, event, "refused"):
             aws.sqs.send_message(QueueUrl=aws.queue_url, MessageBody=body)
     ended = {"stream": "demo", "error": "StreamRejected", "cause": json.dumps({"errorMessage": "401"})}
     aws.sqs.send_message(QueueUrl=aws.queue_url, MessageBody=json.dumps(ended))
-    StreamRecords(aws.dynamodb, CONTROL).put_back("demo", 1, "k1")
+    StreamRecords(aws.dynamodb, CONTROL).record_put_back("demo", 1, "k1")
     code, body = redriven(function)
     assert (code, body["counts"], body["is_all"]) == (200, {"stored": 2, "left": 1}, True), body
     outcomes = sorted((one["key"] or "", one["outcome"], one["reason"]) for one in body["dead_letters"])

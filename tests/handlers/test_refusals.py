@@ -114,7 +114,7 @@ def test_a_post_begins_the_row_anew() -> None:
     machine.wait_until(ORIGIN_MS + 100_000)
     machine.tables.update_item(
         TableName="control",
-        Key=typed_values.key("demo", "lease"),
+        Key=typed_values.item_key("demo", "lease"),
         UpdateExpression="SET started_at = :at",
         ExpressionAttributeValues={":at": {"S": "1970-01-01T00:18:20Z"}},
     )
@@ -147,7 +147,7 @@ def test_no_refusal_is_final_while_another_connection_lives(
     for seen_ms in range(ORIGIN_MS, ORIGIN_MS + 200_001, 1_000):
         record = Progress(1, open_ms, open_ms, seen_ms, seen_ms if seen_ms == ORIGIN_MS + 200_000 else None)
         row = ledger_records.connection_item(record, lane="A", execution="", request_id="")
-        shown = {"live": {"M": ledger_records.lean(row)}}
+        shown = {"live": {"M": ledger_records.without_defaults(row)}}
         machine.act_at(seen_ms, partial(machine.store.heartbeat, "demo", 1, seen_ms + 20_000, shown))
     errors = machine.until_rejected(overlap=overlap, **fields)
     assert (errors[-1], len(errors) < 20) == (REJECTED, True)
@@ -180,7 +180,7 @@ def test_a_function_that_backs_off_beside_a_rejection_leaves() -> None:
 
     def rejects() -> None:
         ended = {"ending": {"S": REJECTED}, "ended_at": {"S": "1970-01-01T00:16:45Z"}}
-        machine.tables.put_item(TableName="control", Item=typed_values.key("demo", "lease") | ended)
+        machine.tables.put_item(TableName="control", Item=typed_values.item_key("demo", "lease") | ended)
 
     machine = Machine(lambda: answered(403), [(ORIGIN_MS + 5_000, rejects)])
     machine.store.change_rest("demo", NO_REST, Rest("refused", 3, ORIGIN_MS + 9_000, refused_since_ms=1), "A/r0")

@@ -78,8 +78,8 @@ def test_a_writer_refuses_to_append_behind_a_newer_segment(memory: Memory) -> No
     item = segment() | {"layout": {"N": "2"}, "PK": {"S": segment_reader.log_key("demo:log")}}
     memory.dynamodb.put_item(TableName=EVENTS, Item=item)
     before, events = memory.items(EVENTS, item["PK"]["S"]), (StreamEvent("k", "body", None, None, "c", 1),)
-    log = memory.store().log("demo:log", 9, lambda: 1, window_ms=60_000, keep_days=0)
-    for request in (log.opens, lambda: log.write(0, events, 1)):
+    log = memory.store().log_writer("demo:log", 9, lambda: 1, window_ms=60_000, keep_days=0)
+    for request in (log.read_cursor, lambda: log.write(0, events, 1)):
         with pytest.raises(StoreUnavailable, match="segment 1 of the log has layout 2"):
             request()
     assert memory.items(EVENTS, item["PK"]["S"]) == before

@@ -22,7 +22,7 @@ from handlers.connection.orphans import Verdict
 from handlers.errors import StoreUnavailable
 from handlers.store import control_record
 from handlers.store.control_table import Table
-from handlers.store.typed_values import instant
+from handlers.store.typed_values import instant_text
 from handlers.watching.alerts import KINDS, MOST_OF_GROUP, lines, with_streams
 from handlers.watching.orphan_recovery import Described, let_go
 from local.costs.stage_costs import WATCH_METRICS, measured
@@ -186,7 +186,7 @@ def test_the_watch_finds_every_stream_by_the_index(watched: Watched) -> None:
     watched.put("dropped", **claimed(-3))
     watched.put("dead", **claimed(-AFTER_S))
     # The time without a connection counts from the start, not from the end of an earlier lease.
-    begun: dict[str, Any] = {"started_at": {"S": instant(time.time_ns() // 1_000_000 - 3_000)}}
+    begun: dict[str, Any] = {"started_at": {"S": instant_text(time.time_ns() // 1_000_000 - 3_000)}}
     for name, lease in (("first", begun), ("again", begun | {"expires_at_ms": {"N": "7"}})):
         watched.put(name, generation={"N": "1"}, execution={"S": "arn:1"}, **lease)
     watched.put("stopped", **claimed(-9999, stop={"BOOL": True}))
@@ -381,7 +381,7 @@ def test_a_stopped_stream_whose_execution_cannot_release_it_is_released(watched:
     It is kept if its execution runs, if it was stopped just now, or if it was started again.
     """
     old = {"stop": {"BOOL": True}, "stop_since": {"S": "2026-01-01T00:00:00.000Z"}}
-    fresh = old | {"stop_since": {"S": instant(time.time_ns() // 1_000_000)}}
+    fresh = old | {"stop_since": {"S": instant_text(time.time_ns() // 1_000_000)}}
     aborted, joining = {"execution": {"S": "arn:aborted"}}, {"execution": {"S": "#1"}, "group": {"S": "#1"}}
     watched.put("#1", **claimed(20))
     leases = {
@@ -396,7 +396,7 @@ def test_a_stopped_stream_whose_execution_cannot_release_it_is_released(watched:
     items = {name: table.get(f"demo:{name}", "lease") or {} for name in leases}
     assert [name for name, item in items.items() if "execution" not in item] == ["aborted", "joining"]
     for name in ("aborted", "joining"):
-        lease = control_record.lease(items[name])
+        lease = control_record.lease_of(items[name])
         assert (lease.ending, lease.ending_cause, "group" in items[name]) == ("StreamEnded", "stopped", False)
     # A POST between the read and the write has cleared the stop.
     watched.put("demo:again", **claimed(-AFTER_S, **aborted))

@@ -64,7 +64,7 @@ def test_a_rejected_stream_is_started_again_and_an_event_is_put_back(service: Se
     status, (found,) = redrive(service)
     assert (status, found["stream"], found["outcome"]) == (1, UNPAID, "left")
     assert found["reason"].startswith("StreamRejected: ")
-    (body,) = overflow.messages(UNPAID, 1, StreamEvent("0", "zero", "0", None, None, 5), "refused")
+    (body,) = overflow.dead_letter_messages(UNPAID, 1, StreamEvent("0", "zero", "0", None, None, 5), "refused")
     sqs, url = queue(service)
     sqs.send_message(QueueUrl=url, MessageBody=body)
     status, both = redrive(service, "--restart")

@@ -160,8 +160,8 @@ def test_a_free_place_is_filled_again(account: Groups) -> None:
     for name in "abcde":
         account.post(name)
     groups = GroupStore(account.tables, CONTROL, "#1")
-    groups.leaves("a", groups.members()["a"], 1)
-    groups.counted(groups.read().version, 1, frees=True)
+    groups.remove_member("a", groups.members()["a"], 1)
+    groups.record_size(groups.read().version, 1, frees_places=True)
     account.post("f")
     assert (account.group("f"), account.members("#1")) == ("#1", ["b", "f"])
 

@@ -158,7 +158,7 @@ def test_the_newest_events_come_after_the_latest_place(memory: Memory, control: 
     assert [one["key"] for one in page["events"]] == [f"k{n}" for n in range(30, 130)]
     store = memory.store()
     store.claim("demo:log", execution="", holder="B/1", partitions=LOG)
-    log = store.log("demo:log", 1, lambda: 4_000, window_ms=1_000, keep_days=0)
+    log = store.log_writer("demo:log", 1, lambda: 4_000, window_ms=1_000, keep_days=0)
     for number in range(7):
         log.write(number, [StreamEvent(f"s{number}", "x", None, None, f"{number}", 1)])
     after = view(control, "latest", "demo:log")[1]["after"]

@@ -8,7 +8,7 @@ from handlers.deliver.contract import Message
 from handlers.deliver.feed import message_of
 from handlers.framing.events import StreamEvent
 from handlers.segments.log_requests import Segment
-from handlers.store.event_items import event_item, stored_event
+from handlers.store.event_items import event_item, to_stored_event
 from handlers.store.segment_writer import segment_item
 
 NOW_MS = 1_700_000_000_000
@@ -21,7 +21,7 @@ def event(key: str, data: str | bytes = "x", at_ms: int = NOW_MS, name: str | No
 
 def message(stream_id: str, one: StreamEvent) -> Message:
     """Return an item's event on its way to a sink."""
-    return message_of(stream_id, stored_event(event_item(stream_id, 1, 1, one), lambda _: None), {})
+    return message_of(stream_id, to_stored_event(event_item(stream_id, 1, 1, one), lambda _: None), {})
 
 
 def record(item: dict[str, Any], number: int, at_ms: int = NOW_MS, kind: str = "INSERT") -> dict[str, Any]:

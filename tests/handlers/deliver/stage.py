@@ -116,7 +116,9 @@ class Stage:
         """Let two weeks pass, and delete the arrivals of stream "a" as DynamoDB would, except at the places `kept`."""
         for at, one in enumerate(self.delivery.arrivals.since("a", 0, 20)):
             if at not in kept:
-                self.client.delete_item(TableName=DELIVERY, Key=typed_values.key("a", f"arrival#{one.number:015d}"))
+                self.client.delete_item(
+                    TableName=DELIVERY, Key=typed_values.item_key("a", f"arrival#{one.number:015d}")
+                )
         self.virtual.restart()
         self.clock.now_ms += KEEP_DAYS * 86_400_000
 

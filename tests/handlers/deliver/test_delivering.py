@@ -21,7 +21,7 @@ from handlers.deliver.table_records import by_stream, decoded
 from handlers.errors import StoreUnavailable
 from handlers.profile.deliver_field import Target
 from handlers.store.control_table import Table
-from handlers.store.event_items import mark
+from handlers.store.event_items import dead_letter_mark
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_delivery import DELIVERY
 from tests.handlers.aws import Client, Counted, is_sent_twice
@@ -40,7 +40,7 @@ def test_an_item_and_a_segment_are_noted_with_their_events() -> None:
     earlier = item_record("demo:a#b", event("6", at_ms=NOW_MS - 1), 1)
     gone = {**earlier, "eventName": "REMOVE"}
     anchor = record({"PK": {"S": "demo#log"}, "SK": {"S": "anchor"}, "number": {"N": "3"}}, 3)
-    buried = record(mark({"PK": {"S": "x"}, "SK": {"S": "1"}, "position": {"S": "1"}}, "TooLarge"), 5)
+    buried = record(dead_letter_mark({"PK": {"S": "x"}, "SK": {"S": "1"}, "position": {"S": "1"}}, "TooLarge"), 5)
     found = by_stream([item, log, earlier, gone, anchor, buried])
     assert {one: [(entry.key, entry.events) for entry in of.entries] for one, of in found.items()} == {
         "demo:a#b": [("6", 1), ("7", 1)],

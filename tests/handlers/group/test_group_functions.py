@@ -56,7 +56,7 @@ def test_one_function_keeps_all_its_streams() -> None:
     """A function opens a group's streams a few at a time and stores all events; each record has its allowed silence."""
     world = running()
     world.run(20_000)
-    assert all(typed_values.count(world.record(stream)["live"]["M"], "silent_ms") for stream in STREAMS)
+    assert all(typed_values.read_int(world.record(stream)["live"]["M"], "silent_ms") for stream in STREAMS)
     assert [world.holders(stream) for stream in STREAMS] == [["r1"]] * 5
     check(world)
 
@@ -196,7 +196,7 @@ def test_a_function_of_another_execution_is_turned_away() -> None:
     """A function of another execution claims nothing and ends as superseded."""
     world = World({"a": "evicts"})
     world.join("evicts:a")
-    other = typed_values.key("#1", "lease") | {"execution": {"S": "E2"}}
+    other = typed_values.item_key("#1", "lease") | {"execution": {"S": "E2"}}
     world.tables.put_item(TableName=CONTROL, Item=other)
     world.start("r1")
     assert (world.outcomes["r1"].status, world.holders("evicts:a")) == ("superseded", [])
@@ -258,7 +258,7 @@ def test_a_stream_that_leaves_frees_its_place_and_a_stream_that_is_away_is_count
     assert (lease.size, lease.heartbeats["r1"].away) == (5, 0)
 
     def has_free_place() -> bool:
-        found = world.tables.get_item(TableName=CONTROL, Key=typed_values.key("#", "groups"))
+        found = world.tables.get_item(TableName=CONTROL, Key=typed_values.item_key("#", "groups"))
         return f"{OPEN}{GROUP}" in found.get("Item", {})
 
     assert not has_free_place()
@@ -322,5 +322,5 @@ def test_the_record_of_a_log_has_the_time_that_its_events_may_wait() -> None:
         world.join("tolerates:a")
         world.start("r1")
         world.run(5_000)
-        lags[flush_s] = typed_values.count(world.record("tolerates:a")["live"]["M"], "lag_ms")
+        lags[flush_s] = typed_values.read_int(world.record("tolerates:a")["live"]["M"], "lag_ms")
     assert lags == {1: 4 * EVERY_MS + 1_000, 3: 4 * EVERY_MS + 3_000}

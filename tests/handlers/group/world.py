@@ -22,7 +22,7 @@ from handlers.store import typed_values
 from handlers.store.control_table import Table
 from handlers.store.event_reader import SETTLES_MS, EventReader
 from handlers.store.group_store import GroupStore
-from handlers.store.ledger_records import GAP, recorded_gap
+from handlers.store.ledger_records import GAP, gap_of
 from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import Item
 from local.simulation.groups import Group
@@ -131,7 +131,7 @@ class World:
         self.draws = random.Random(1)
         self.groups = GroupStore(self.tables, CONTROL, GROUP)
         self._control = Table(self.tables, CONTROL)
-        self._control.set(typed_values.key(GROUP, "lease"), {"execution": EXECUTION})
+        self._control.set_attributes(typed_values.item_key(GROUP, "lease"), {"execution": EXECUTION})
 
     @property
     def now_ms(self) -> int:
@@ -147,19 +147,21 @@ class World:
     def join(self, *streams: str) -> None:
         """Write what a POST writes, in the same order."""
         for stream in streams:
-            self.groups.joins(stream, self.begins_to_join(stream))
-        self.groups.changed()
+            self.groups.add_member(stream, self.begins_to_join(stream))
+        self.groups.raise_version()
 
     def begins_to_join(self, stream: str) -> str:
         """Write what a POST writes first; return when the stream joined."""
         joined = f"{self.now_ms}"
-        self._control.set(typed_values.key(stream, "lease"), {"joined": joined, "group": GROUP}, removes=["stop"])
+        self._control.set_attributes(
+            typed_values.item_key(stream, "lease"), {"joined": joined, "group": GROUP}, remove=["stop"]
+        )
         return joined
 
     def leave(self, stream: str) -> None:
         """Write what a DELETE writes, in the same order."""
-        self._control.set(typed_values.key(stream, "lease"), {"stop": True})
-        self.groups.changed()
+        self._control.set_attributes(typed_values.item_key(stream, "lease"), {"stop": True})
+        self.groups.raise_version()
 
     def start(self, request_id: str, died: str = "") -> None:
         self.functions.append(VirtualGroup(self, request_id, died))
@@ -193,7 +195,7 @@ class World:
 
     def uncovered(self, stream: str) -> list[tuple[int, int]]:
         """Return the intervals without a connection that no recorded gap covers."""
-        recorded = map(recorded_gap, self._control.behind(stream, GAP, "", 1_000))
+        recorded = map(gap_of, self._control.records_after(stream, GAP, "", 1_000))
         known = sorted((gap.from_ms - START_MS, gap.to_ms - START_MS) for gap in recorded)
         missing = []
         for from_ms, to_ms in self.upstreams[stream].gaps:
@@ -207,7 +209,7 @@ class World:
         return missing
 
     def record(self, stream: str) -> Item:
-        item: Item = self.tables.get_item(TableName=CONTROL, Key=typed_values.key(stream, "lease"))["Item"]
+        item: Item = self.tables.get_item(TableName=CONTROL, Key=typed_values.item_key(stream, "lease"))["Item"]
         return item
 
     def longest_gap_ms(self, stream: str) -> int:

@@ -20,7 +20,7 @@ from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import EventReader
 from handlers.store.ledger_records import connection_item, connection_key, gap_item
 from handlers.store.stream_records import StreamRecords
-from handlers.store.typed_values import Item, key, number
+from handlers.store.typed_values import Item, item_key, number_value
 from local.simulation.shared_tasks import store_on
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_rest import RestWays, VirtualRest
@@ -66,7 +66,8 @@ class Rig:
         self.secrets: Secrets = {}
         partitions = 0 if store == "log" else 1
         self.tables.put_item(
-            TableName="control", Item=key("s", "lease") | {"fence": number(2), "partitions": number(partitions)}
+            TableName="control",
+            Item=item_key("s", "lease") | {"fence": number_value(2), "partitions": number_value(partitions)},
         )
         self.tables.put_item(TableName="control", Item=gap_item("s", self.gap))
         for fence, numbers in ((1, before or range(missed.start)), (2, range(missed.stop, events))):
@@ -85,10 +86,10 @@ class Rig:
             resumed=live is not None,
         )  # fmt: skip
         record = connection_item(progress, lane="A", execution="e", request_id=f"r{fence}")
-        self.tables.put_item(TableName="control", Item=key("s", connection_key(fence)) | record)
+        self.tables.put_item(TableName="control", Item=item_key("s", connection_key(fence)) | record)
         events = [StreamEvent(self.named(n), body(n), None, None, None, self.at(n)) for n in numbers]
         if self.profile.store == "log":
-            log = self.store.log("s", fence, lambda: self.at(numbers.stop), window_ms=900_000, keep_days=0)
+            log = self.store.log_writer("s", fence, lambda: self.at(numbers.stop), window_ms=900_000, keep_days=0)
             log.write(0, events)
         else:
             self.store.write("s", fence, 0, events, StoragePolicy())
@@ -142,7 +143,7 @@ def body(number_: int) -> str:
 
 
 def item(tables: Any, partition: str, sort: str) -> Item:
-    found: Item = tables.get_item(TableName="control", Key=key(partition, sort)).get("Item", {})
+    found: Item = tables.get_item(TableName="control", Key=item_key(partition, sort)).get("Item", {})
     return found
 
 

@@ -13,7 +13,7 @@ from handlers.repair.pages import Fetched
 from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE, RESTARTED
 from handlers.store import control_record
 from handlers.store.ledger_records import connection_item, connection_key, gap_item
-from handlers.store.typed_values import key
+from handlers.store.typed_values import item_key
 from local.simulation.virtual_rest import RestWays
 from tests.handlers.repair.rigs import MISSED, Rig, body, brought, item
 
@@ -45,7 +45,7 @@ def test_items_of_an_edges_own_time_are_on_either_side_of_it(monkeypatch: pytest
 def test_ids_that_started_over_prove_nothing(since: int, seen: int, state: str) -> None:
     """If the ids started over within the gap, both edges prove nothing, because most new ids were dropped as known."""
     rig = Rig(RestWays(is_inclusive=True))
-    epoch = {"epoch": control_record.epoch(Epoch(0, rig.at(since), rig.at(seen)))}
+    epoch = {"epoch": control_record.epoch_value(Epoch(0, rig.at(since), rig.at(seen)))}
     rig.tables.put_item(TableName="control", Item=item(rig.tables, "s", "lease") | epoch)
     rig.run(left_ms=1_000)
     assert (rig.repaired.state, brought(rig)) == (state, MISSED)
@@ -96,7 +96,7 @@ def test_the_events_with_which_a_long_poll_ends_are_edges(ended_by: str, before_
         2, over_ms, opened_ms=over_ms, seen_ms=over_ms, live_ms=over_ms, closed_ms=over_ms, ended_by=ended_by
     )
     record = connection_item(progress, lane="A", execution="e", request_id="r2")
-    rig.tables.put_item(TableName="control", Item=key("s", connection_key(2)) | record)
+    rig.tables.put_item(TableName="control", Item=item_key("s", connection_key(2)) | record)
     rig.now += 5_000
     rig.run(left_ms=3_000)
     assert (rig.repaired.state, rig.repaired.reason) == (state, "" if state == REPAIRED else NO_EVENT_AFTER)

@@ -14,7 +14,7 @@ from handlers.repair.gap_ports import TURN_MS
 from handlers.repair.pages import Fetched
 from handlers.repair.work import DONE_KEPT_DAYS, MOST_STARTED, SETTLED_MS, start_due
 from handlers.store.ledger_records import gap_item
-from handlers.store.typed_values import DAY_S, key, number
+from handlers.store.typed_values import DAY_S, item_key, number_value
 from local.simulation.virtual_rest import RestWays
 from tests.handlers.repair.rigs import MISSED, Rig, brought, item
 
@@ -174,7 +174,7 @@ def test_a_request_that_was_repeated_meanwhile_stays() -> None:
 def test_a_stream_with_unreadable_records_delays_no_other_repair() -> None:
     """A stream whose records have a newer layout is retried in a minute; the profile's other streams are repaired."""
     rig = Rig(RestWays(limit=100))
-    later = key("s:later", "lease") | {"layout": number(99), "partitions": number(1)}
+    later = item_key("s:later", "lease") | {"layout": number_value(99), "partitions": number_value(1)}
     rig.tables.put_item(TableName="control", Item=later)
     rig.work.request("s:later", rig.now, rig.now - 1)
     with pytest.raises(StoreUnavailable, match="the control record has layout 99"):

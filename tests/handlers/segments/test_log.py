@@ -18,11 +18,11 @@ from handlers.segments.appending import JUMP
 from handlers.segments.log_requests import Cursor
 from handlers.store.control_table import Table
 from handlers.store.event_items import Entry, StoredEvent
-from handlers.store.event_reader import EventReader, newest_place
+from handlers.store.event_reader import EventReader, place_before_newest
 from handlers.store.overflow import Objects
 from handlers.store.segment_reader import position
 from handlers.store.segment_writer import SegmentWriter
-from handlers.store.typed_values import key
+from handlers.store.typed_values import item_key
 from tests.handlers.aws import BUCKET, Client, Counted, Memory, answer_is_lost, fails_with, is_sent_twice
 from tests.handlers.connection.managers import profile
 from tests.handlers.store.events import noise
@@ -43,11 +43,11 @@ class World(Memory):
         self, fence: int, dynamodb: Any = None, *, bucket: str = "", window_ms: int = 900_000, keep_days: int = 0
     ) -> SegmentWriter:
         store = self.store(dynamodb, bucket)
-        return store.log(STREAM, fence, lambda: self.now_ms, window_ms=window_ms, keep_days=keep_days)
+        return store.log_writer(STREAM, fence, lambda: self.now_ms, window_ms=window_ms, keep_days=keep_days)
 
     def put_lease(self, **attributes: Any) -> None:
         """Write attributes into the control record, as another writer would."""
-        Table(self.tables, "control").set(key(STREAM, "lease"), attributes)
+        Table(self.tables, "control").set_attributes(item_key(STREAM, "lease"), attributes)
 
     def requests(self, **fields: Any) -> Requests:
         who = Invocation(STREAM, "A", "", "r1", 900_000, 4_000, 1_000, 1_000, 0)
@@ -102,7 +102,7 @@ def test_the_first_append_reads_segments_written_since_the_opening() -> None:
     world = World()
     older, newer = world.log(1), world.log(2)
     older.write(0, events(1))
-    newer.opens()
+    newer.read_cursor()
     older.write(1, events(2))
     counted = Counted(world.tables)
     newer.table._dynamodb = counted
@@ -134,7 +134,7 @@ def test_an_older_connection_keeps_a_newer_connections_cursor() -> None:
     older.write(0, events(1))
     world.log(2).write(0, events(2, 3))
     older.write(1, events(9))
-    assert world.log(3).opens() == Cursor(2, NOW_MS, "3", came_ms=NOW_MS)
+    assert world.log(3).read_cursor() == Cursor(2, NOW_MS, "3", came_ms=NOW_MS)
 
 
 def test_the_log_shows_until_when_its_connections_stored_all_events() -> None:
@@ -143,11 +143,11 @@ def test_the_log_shows_until_when_its_connections_stored_all_events() -> None:
     for fence, number in ((1, 2), (2, 3), (1, 5)):
         world.log(fence).write(number, events(number, at_ms=NOW_MS + number))
     late = world.log(3)
-    cursor = late.opens()
+    cursor = late.read_cursor()
     assert cursor is not None
     assert (late.newest, cursor.fence, cursor.came_ms) == ((1, NOW_MS + 5), 2, NOW_MS + 3)
     world.tables._tables["events"][LOG_KEY, f"segment#{3:012d}"]["data"] = {"B": b"no segment"}
-    late.opens()
+    late.read_cursor()
     assert late.newest == (0, 0)
 
 
@@ -155,7 +155,7 @@ def test_the_log_does_not_count_events_read_after_a_standstill_as_proof() -> Non
     """Events that a function reads after a standstill may have come long before, so the log keeps the earlier time."""
     world = World()
     world.log(1).write(0, events(1, at_ms=NOW_MS + 9), came_ms=NOW_MS + 2)
-    assert (late := world.log(2)).opens() == Cursor(1, NOW_MS, "1", came_ms=NOW_MS + 2)
+    assert (late := world.log(2)).read_cursor() == Cursor(1, NOW_MS, "1", came_ms=NOW_MS + 2)
     assert late.newest == (1, NOW_MS + 2)
 
 
@@ -250,7 +250,7 @@ def test_an_expired_log_continues_behind_its_old_numbers(request: pytest.Fixture
         place = {"PK": {"S": LOG_KEY}, "SK": {"S": f"segment#{number:012d}"}}
         world.tables.delete_item(TableName="events", Key=place)
     anew, beside = world.log(3, keep_days=1), world.log(4, keep_days=1)
-    assert (anew.opens(), beside.opens()) == (None, None)
+    assert (anew.read_cursor(), beside.read_cursor()) == (None, None)
     assert anew.write(0, events(3)) == Written(1, 0)
     assert beside.write(0, events(3, 4)) == Written(1, 1)
     found = world.read(before)
@@ -266,10 +266,10 @@ def test_a_log_whose_newest_segment_expired_first_continues_behind_it(late_ms: i
     writer.write(1, events(2, at_ms=NOW_MS - late_ms))
     before = world.read()[-1].position
     world.now_ms += DAY_MS - late_ms + 1_000
-    world.tables.delete_item(TableName="events", Key=key(LOG_KEY, "segment#000000000002"))
+    world.tables.delete_item(TableName="events", Key=item_key(LOG_KEY, "segment#000000000002"))
     anew, beside = world.log(3, keep_days=1), world.log(4, keep_days=1)
     for log in (anew, beside):
-        log.opens()
+        log.read_cursor()
     assert anew.write(0, events(3, at_ms=world.now_ms)) == Written(1, 0)
     assert beside.write(0, events(3, 4, at_ms=world.now_ms)) == Written(1, 1)
     assert [(one.key, int(one.position[:15])) for one in world.read(before)] == [("k3", JUMP + 2), ("k4", JUMP + 3)]
@@ -286,7 +286,7 @@ def test_the_newest_segments_are_found_at_any_size() -> None:
     for number in range(8):
         log.write(number, events(number))
     table = Table(Client(world.tables, "query", a_megabyte), "events")
-    assert world.keys(newest_place(table, STREAM, IN_A_LOG, 1)) == ["k4", "k5", "k6", "k7"]
+    assert world.keys(place_before_newest(table, STREAM, IN_A_LOG, 1)) == ["k4", "k5", "k6", "k7"]
 
 
 def test_an_anchor_that_the_table_refused_is_put_with_the_next_try() -> None:
@@ -363,7 +363,7 @@ def test_a_message_is_sent_once_though_its_number_is_taken() -> None:
     """A large body goes to the queue once for a write, however often the append is tried."""
     world = World()
     late = world.log(1)
-    late.opens()
+    late.read_cursor()
     world.log(2).write(0, events(1))
     assert late.write(0, events(2, data=noise(400_000))) == Written(0, 0, 1)
     assert [letter["part"] for letter in world.dead_letters()] == [1, 2, 3]

@@ -34,7 +34,7 @@ def client() -> Client:
     tables = MemoryDynamoDB("events", CONTROL)
     for key, attributes in ((GROUP, {"execution": EXECUTION}), (STREAM, {"group": GROUP, "joined": "1"})):
         texts = {name: {"S": value} for name, value in attributes.items()}
-        tables.put_item(TableName=CONTROL, Item=typed_values.key(key, "lease") | texts)
+        tables.put_item(TableName=CONTROL, Item=typed_values.item_key(key, "lease") | texts)
     return Client(tables, "update_item")
 
 
@@ -60,7 +60,7 @@ def shown() -> typed_values.Item:
 
 
 def record(client: Client) -> typed_values.Item:
-    item: typed_values.Item = client.get_item(TableName=CONTROL, Key=typed_values.key(STREAM, "lease"))["Item"]
+    item: typed_values.Item = client.get_item(TableName=CONTROL, Key=typed_values.item_key(STREAM, "lease"))["Item"]
     return item
 
 
@@ -76,5 +76,5 @@ def late(client: Client) -> GroupedStore:
     """Return the store of the same function just after its heartbeat has run out, before anything has ended it."""
     GroupStore(client, CONTROL, GROUP).first_heartbeat(REQUEST, EXECUTION, store_of(client).lease.heartbeats[REQUEST])
     store = store_of(client, NOW_MS + 8_000)
-    store.refreshed([record(client)])
+    store.refresh([record(client)])
     return store

@@ -13,7 +13,7 @@ from handlers.connection.inputs import Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent
 from handlers.framing.oversize import Oversize
-from handlers.store.conflicts import MOST_KEYS, _own_key
+from handlers.store.conflicts import MOST_KEYS, _conflict_key
 from handlers.store.event_items import StoragePolicy, partition_keys
 from handlers.store.typed_values import MAX_ITEM_BYTES
 from tests.examples import examples
@@ -67,7 +67,7 @@ def test_both_bodies_are_stored_once_each(memory: Memory) -> None:
         ("b", "1"),
         ("c", "1"),
     ]
-    assert [key for key, item in items.items() if item["data"] == "b"] == [_own_key("1", event("1", "b"))]
+    assert [key for key, item in items.items() if item["data"] == "b"] == [_conflict_key("1", event("1", "b"))]
     assert len({item["position"] for item in items.values()}) == 3
 
 
@@ -170,7 +170,7 @@ def test_ids_that_look_like_second_keys_are_stored_as_ids(memory: Memory) -> Non
     """
     made_up = ["1"]
     for _ in range(MOST_KEYS):
-        made_up.append(_own_key(made_up[-1], event("1", "b")))
+        made_up.append(_conflict_key(made_up[-1], event("1", "b")))
     store = memory.store()
     assert store.write(STREAM, 1, 0, [event(key, "b") for key in made_up[1:3]], BOTH) == Written(2, 0)
     assert store.write(STREAM, 1, 2, [event("1", "a"), event("1", "b")], BOTH) == Written(2, 0, 0, 1)
@@ -183,7 +183,7 @@ def test_ids_that_look_like_second_keys_are_stored_as_ids(memory: Memory) -> Non
 
 
 deliveries = st.tuples(
-    st.sampled_from(["1", "2", _own_key("1", event("1", "b")), _own_key("2", event("2", '{"a":1}'))]),
+    st.sampled_from(["1", "2", _conflict_key("1", event("1", "b")), _conflict_key("2", event("2", '{"a":1}'))]),
     st.sampled_from(["a", "b", '{"a":1}', '{ "a": 1.0 }', b"a"]),
     st.sampled_from([None, "n"]),
 )

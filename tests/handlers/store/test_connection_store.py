@@ -12,8 +12,8 @@ from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
 from handlers.store import control_record, typed_values
 from handlers.store.connection_store import Store
-from handlers.store.control_writes import mark
-from handlers.store.ledger_records import LOOK_BACK, connection_item, connection_key
+from handlers.store.control_writes import mark_values
+from handlers.store.ledger_records import SEARCHED_CONNECTIONS, connection_item, connection_key
 from tests.handlers.aws import CONTROL, Client, Memory, answer_is_lost, never_arrives, record_gaps, save_connection
 from tests.handlers.store.events import STREAM
 
@@ -92,17 +92,17 @@ def test_a_claim_takes_the_turn_if_no_other_connection_came_since(memory: Memory
     store = memory.store()
     claim(memory)
     store.mark_connected(STREAM, 1, 900)
-    turn = mark(2, 950, "1")
+    turn = mark_values(2, 950, "1")
     assert store.claim(STREAM, execution="", holder="A/1", after_fence=1, turn=turn).record.lease.connected_token == 1
     store.release(STREAM, 1, {})
     assert store.claim(STREAM, execution="", holder="A/1", after_fence=1, turn=turn).record.lease.fence == 2
     for _ in range(2):
-        reply = store.claim(STREAM, execution="", holder="A/1", after_fence=2, turn=mark(3, 990, "1"))
+        reply = store.claim(STREAM, execution="", holder="A/1", after_fence=2, turn=mark_values(3, 990, "1"))
         taken = Lease(fence=3, connected_token=3, released_token=1, expires_at_ms=990, holder="A/1", connected_by="1")
         assert (reply.is_done, reply.record.lease) == (True, taken)
     store.release(STREAM, 3, {})
     claim(memory, holder="B/1")
-    reply = store.claim(STREAM, execution="", holder="A/1", after_fence=3, turn=mark(4, 999, "1"))
+    reply = store.claim(STREAM, execution="", holder="A/1", after_fence=3, turn=mark_values(4, 999, "1"))
     assert (reply.record.lease.fence, reply.record.lease.connected_token) == (5, 3)
 
 
@@ -151,7 +151,7 @@ def test_only_the_newest_connected_connection_renews_and_only_forward(memory: Me
 
 def saved(cursor: str, fence: int, now_ms: int) -> dict[str, Any]:
     """Return the attributes of a saved cursor."""
-    return control_record.cursor(cursor, fence, now_ms)
+    return control_record.cursor_attributes(cursor, fence, now_ms)
 
 
 def test_the_cursor_is_never_moved_back_by_an_older_connection(memory: Memory) -> None:
@@ -269,7 +269,7 @@ def test_expired_records_leave_no_gap_in_any_order(memory: Memory, gone: tuple[i
         times: dict[str, Any] = {"opened_ms": at_ms, "since_ms": at_ms, "live_ms": at_ms}
         keep(store, replace(handed, fence=fence, seen_ms=at_ms + 500, closed_ms=at_ms + 500, **times))
     for fence in gone:
-        memory.dynamodb.delete_item(TableName=CONTROL, Key=typed_values.key(STREAM, connection_key(fence)))
+        memory.dynamodb.delete_item(TableName=CONTROL, Key=typed_values.item_key(STREAM, connection_key(fence)))
     stop: dict[str, Any] = {"stopped_ms": 2_200, "started_ms": 3 * day_ms - 9, "since_ms": 2_300, "live_ms": 3 * day_ms}
     keep(store, replace(handed, fence=4, opened_ms=3 * day_ms, seen_ms=3 * day_ms + 50, ended_by="", **stop))
     assert record_gaps(store, STREAM, 3 * day_ms + 60, dead_after_ms=20) == GapsRecorded(0, is_open=False)
@@ -412,7 +412,7 @@ def test_a_gap_is_updated_after_any_number_of_announced_losses(memory: Memory) -
     store = memory.store()
     keep(store, FIRST, SECOND)
     record_gaps(store, STREAM, 119, dead_after_ms=20)
-    for number in range(1, LOOK_BACK + 2):
+    for number in range(1, SEARCHED_CONNECTIONS + 2):
         store.ledger.record_loss(STREAM, RecordLoss(2, number, 110, 111, "announced_by_upstream"))
     keep(store, replace(SECOND, seen_ms=116))
     record_gaps(store, STREAM, 119, dead_after_ms=20)
@@ -433,7 +433,7 @@ def test_a_gap_keeps_its_beginning_once_the_record_that_sets_it_is_no_longer_rea
     own = replace(stalled, fence=3, opened_ms=100, seen_ms=110, closed_ms=110, ended_by="truncated")
     keep(store, lasted, replace(stalled, resumed=True), own)
     shown = []
-    for last in range(3, LOOK_BACK + 2):
+    for last in range(3, SEARCHED_CONNECTIONS + 2):
         keep(store, *([Progress(fence=last, claimed_ms=200, seen_ms=200)] if last > 3 else []))
         record_gaps(store, STREAM, 310, dead_after_ms=20, looked=3)
         item = memory.items(CONTROL, STREAM)["gap#000000000003"]
@@ -450,7 +450,7 @@ def test_no_gap_appears_once_the_connection_that_covered_it_is_no_longer_read(me
     lasted = Progress(1, 5, opened_ms=10, seen_ms=150, closed_ms=150, ended_by="expired")
     killed = Progress(2, 15, opened_ms=20, seen_ms=90)
     keep(store, lasted, killed, Progress(3, 95, opened_ms=100, seen_ms=180, closed_ms=180, ended_by="expired"))
-    for last in range(4, LOOK_BACK + 4):
+    for last in range(4, SEARCHED_CONNECTIONS + 4):
         at_ms = 120 + 40 * (last - 3)
         keep(
             store, Progress(last, at_ms, opened_ms=at_ms, seen_ms=at_ms + 60, closed_ms=at_ms + 60, ended_by="expired")

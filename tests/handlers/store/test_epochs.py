@@ -26,7 +26,7 @@ from handlers.store.event_reader import EventReader
 from handlers.store.grouped_store import GroupedStore
 from handlers.store.known_streams import GroupFunction
 from handlers.store.overflow import Objects
-from handlers.store.typed_values import Item, key, typed_item
+from handlers.store.typed_values import Item, item_key, typed_item
 from local.simulation.tables import Listener, MemoryDynamoDB
 from local.simulation.virtual_delivery import DELIVERY
 from tests.examples import examples
@@ -77,7 +77,7 @@ class World:
         self.claims = 0
         if self.is_grouped:
             place = {"group": GROUP, "joined": "1", "started_at": "2026-01-01T00:00:00.000Z"}
-            self.tables.put_item(TableName="control", Item=key(STREAM, "lease") | typed_item(place))
+            self.tables.put_item(TableName="control", Item=item_key(STREAM, "lease") | typed_item(place))
 
     def _wrote(self, table: str, _key: object, item: Item) -> None:
         if table == "events":
@@ -120,7 +120,7 @@ class World:
     @property
     def epoch(self) -> Epoch:
         item = self.tables.get_item(TableName="control", Key={"PK": {"S": STREAM}, "SK": {"S": "lease"}})["Item"]
-        assert control_record.damage(item) == ()
+        assert control_record.damaged_attributes(item) == ()
         return control_record.epoch_of(item)
 
     def stored(self) -> list[tuple[str, str]]:

@@ -16,14 +16,14 @@ from handlers.store.event_items import (
     StoragePolicy,
     body_of,
     event_item,
-    in_bucket,
     object_key,
     partition_key,
     partition_keys,
-    stored_event,
     stream_of,
+    to_stored_event,
+    with_object_reference,
 )
-from handlers.store.segment_writer import elsewhere
+from handlers.store.segment_writer import object_of_event
 from handlers.store.typed_values import size_bytes
 from local.costs.deployed_tables import resources
 
@@ -57,9 +57,9 @@ def test_an_event_is_read_as_it_was_written(
     item = event_item("demo", fence, count, event, StoragePolicy(partitions))
     objects: dict[str, bytes] = {}
     if has_bucket:
-        whole, item = item, in_bucket(item)
+        whole, item = item, with_object_reference(item)
         objects[item["object"]["S"]] = b"".join(encoded(body_of(whole)))
-    stored = stored_event(item, objects.__getitem__ if has_bucket else nothing)
+    stored = to_stored_event(item, objects.__getitem__ if has_bucket else nothing)
     assert (stored.key, stored.data, stored.id, stored.name) == (event.key, event.data, event.id, event.name)
     assert type(stored.data) is type(event.data)
     assert (stored.received_at_ms, stored.fence, stored.dead_letter) == (event.received_at_ms, fence, None)
@@ -91,7 +91,9 @@ def test_a_large_body_is_compressed_if_that_saves_a_write_unit() -> None:
 
 def test_an_object_is_named_by_its_stream_key_and_content() -> None:
     """An object's name has stream, key and content: other content under the same key is another object."""
-    one, other = (in_bucket(event_item("demo:x", 1, 0, an_event(data), StoragePolicy(4))) for data in ("one", "other"))
+    one, other = (
+        with_object_reference(event_item("demo:x", 1, 0, an_event(data), StoragePolicy(4))) for data in ("one", "other")
+    )
     first, second = one["object"]["S"].split("/"), other["object"]["S"].split("/")
     assert (first[1], len(first)) == ("demo:x", 4)
     assert [a == b for a, b in zip(first, second, strict=True)] == [True, True, True, False]
@@ -149,7 +151,7 @@ def test_an_object_is_kept_at_least_as_long_as_its_event(keep_days: int, folder:
     event = StreamEvent("k", "text", None, None, None, 1_767_225_600_999)
     item = event_item("demo", 1, 1, event, StoragePolicy(keep_days=keep_days))
     assert object_key(item).split("/")[0] == folder
-    assert elsewhere("demo", 1, event, keep_days)[0].split("/")[:2] == [folder, "demo"]
+    assert object_of_event("demo", 1, event, keep_days)[0].split("/")[:2] == [folder, "demo"]
 
 
 def test_the_bucket_has_a_rule_for_each_folder() -> None:

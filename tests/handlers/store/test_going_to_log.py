@@ -17,7 +17,7 @@ from handlers.framing.events import StreamEvent
 from handlers.redrive.restore import KNOWN, STORED, Events, NotStored
 from handlers.run.requests import Requests
 from handlers.store.event_items import PROMISED, Entry
-from handlers.store.event_reader import SETTLES_MS, newest_ms, newest_place
+from handlers.store.event_reader import SETTLES_MS, newest_ms, place_before_newest
 from handlers.store.overflow import Objects
 from handlers.store.stream_records import StreamRecords
 from streamkeeper.following import Following
@@ -101,7 +101,7 @@ def test_the_log_knows_earlier_items_and_all_events_are_read_as_one_sequence(fie
     assert world.write(world.connection(client, **fields), 2, 9, 10) == Written(1, 2)
     assert "batch_execute_statement" not in client.requests
     assert world.shown() == [*keys, "k9", "k10"]
-    place = newest_place(world.reader.table, STREAM, world.layout, 2)
+    place = place_before_newest(world.reader.table, STREAM, world.layout, 2)
     assert world.shown(after=place) == ["k3", "k4", "k5", "k6", "k7", "k8", "k9", "k10"]
     assert newest_ms(world.reader.table, STREAM, world.layout) == world.now_ms
     before = world.reader.entries_before(STREAM, world.layout, world.now_ms, NOW_MS + 1)

@@ -9,8 +9,8 @@ from handlers.connection.gap_record import OPEN, Gap
 from handlers.connection.ledger import gaps
 from handlers.group.group_lease import GroupHeartbeat, GroupLease
 from handlers.store import control_record, ledger_records, typed_values
-from handlers.store.control_record import cursor, to_record
-from handlers.store.control_writes import mark
+from handlers.store.control_record import cursor_attributes, to_record
+from handlers.store.control_writes import mark_values
 from handlers.store.group_store import FORGOTTEN_MS, GroupStore, live_of_member, member_lease
 from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.aws import Client, never_arrives
@@ -52,7 +52,9 @@ def test_a_stream_that_joins_a_stopped_group_is_not_asked_to_stop(stop: bool) ->
 def test_a_connection_that_catches_up_does_not_count_as_dead_for_its_heartbeats_lag() -> None:
     """The lag of a heartbeat is no silence, or a connection that catches up would count as dead, its time as a gap."""
     names = ("fence", "opened_ms", "since_ms", "live_ms", "seen_ms", "lag_ms")
-    live = dict(zip(names, map(typed_values.number, (2, 900_000, 800_000, 1_100_000, 900_000, 8_000)), strict=True))
+    live = dict(
+        zip(names, map(typed_values.number_value, (2, 900_000, 800_000, 1_100_000, 900_000, 8_000)), strict=True)
+    )
     live |= {"request_id": {"S": REQUEST}, "resumed": {"BOOL": True}}
     shown_live = live_of_member(
         live, GroupLease(1, EXECUTION, heartbeats={REQUEST: GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000)})
@@ -68,11 +70,14 @@ def test_a_connection_that_catches_up_does_not_count_as_dead_for_its_heartbeats_
 )
 def test_a_log_stream_is_behind_by_the_events_that_its_log_lacks(came: list[tuple[int, int]], behind_ms: int) -> None:
     """A log's newest event tells how far its stream is behind, because no heartbeat is written for such a stream."""
-    live = {name: typed_values.number(value) for name, value in (("fence", 7), ("seen_ms", 992_000), ("lag_ms", 8_000))}
+    live = {
+        name: typed_values.number_value(value)
+        for name, value in (("fence", 7), ("seen_ms", 992_000), ("lag_ms", 8_000))
+    }
     live |= {"opened_ms": {"N": "0"}, "live_ms": {"N": "0"}, "heard_ms": {"N": "954500"}}
     record = to_record({"live": {"M": live}})
     for fence, came_ms in came:
-        record = record.heard(fence, came_ms)
+        record = record.with_stored_until(fence, came_ms)
     assert record.resumption(NOW_MS).behind_ms == behind_ms
 
 
@@ -83,9 +88,9 @@ def test_a_stream_that_leaves_a_dead_function_counts_as_disconnected(client: Cli
     late(client)
     now_ms = NOW_MS + died_s * 1_000
     later = store_of(client, now_ms)
-    later.refreshed([record(client)])
-    assert later.lets_go(STREAM, "1", "StreamEnded", "stopped") == ""
-    lease = control_record.lease(record(client))
+    later.refresh([record(client)])
+    assert later.record_stream_end(STREAM, "1", "StreamEnded", "stopped") == ""
+    lease = control_record.lease_of(record(client))
     assert ("stopping" if now_ms < lease.expires_at_ms else "stopped") == status
     # The same holds for a function that lives, if the store refuses its release.
     assert lease.expires_at_ms <= store.lease.heartbeats[REQUEST].until_ms
@@ -95,9 +100,11 @@ def test_a_connection_that_reads_on_after_the_end_renews_without_the_group(clien
     """The connection saves cursor and lease itself, or the ended stream would count as connected until the limit."""
     store = connected(client)
     other = store_of(client)
-    other.refreshed([record(client)])
-    assert other.lets_go(STREAM, "1", "StreamEnded", "ended") == ""
-    seen = [store.heartbeat(STREAM, 1, NOW_MS + 8_000, shown() | cursor(text, 1, NOW_MS)) for text in ("4", "5")]
+    other.refresh([record(client)])
+    assert other.record_stream_end(STREAM, "1", "StreamEnded", "ended") == ""
+    seen = [
+        store.heartbeat(STREAM, 1, NOW_MS + 8_000, shown() | cursor_attributes(text, 1, NOW_MS)) for text in ("4", "5")
+    ]
     assert [reply.is_done for reply in seen] == [True, True]
     assert (record(client)["cursor"], record(client)["expires_at_ms"]) == ({"S": "5"}, {"N": str(NOW_MS + 8_000)})
 
@@ -106,7 +113,7 @@ def test_a_function_whose_own_heartbeat_has_run_out_takes_no_turn(client: Client
     """A function whose heartbeat has run out takes no turn: the next function may take it at once and open too."""
     connected(client).release(STREAM, 1, shown())
     store, limit_ms = late(client), NOW_MS + 60_000
-    turn = mark(2, limit_ms, REQUEST)
+    turn = mark_values(2, limit_ms, REQUEST)
     claimed = store.claim(STREAM, execution=EXECUTION, holder=f"B/{REQUEST}", after_fence=1, turn=turn)
     taken = store.take_turn(STREAM, 2, limit_ms, NOW_MS + 8_000, request_id=REQUEST)
     assert (claimed.is_done, taken.is_done, record(client)["connected"]) == (True, False, {"N": "1"})
@@ -117,7 +124,7 @@ def test_a_function_does_not_end_itself(client: Client) -> None:
     store = connected(client)
     with unanswered(client, never_arrives):
         store.release(STREAM, 1, shown())
-    assert late(client).lets_go(STREAM, "1", "StreamEnded", "stopped") == ""
+    assert late(client).record_stream_end(STREAM, "1", "StreamEnded", "stopped") == ""
     assert not GroupStore(client, CONTROL, GROUP).read().heartbeats[REQUEST].is_ended
 
 
@@ -140,7 +147,7 @@ def test_a_stream_that_has_joined_again_is_not_let_go(client: Client, group: str
     """
     store = connected(client)
     client.put_item(TableName=CONTROL, Item=record(client) | {"group": {"S": group}, "joined": {"S": "2"}})
-    assert store.lets_go(STREAM, listed, "StreamEnded", "stopped") == anew
+    assert store.record_stream_end(STREAM, listed, "StreamEnded", "stopped") == anew
     assert (record(client)["group"], "ending" in record(client)) == ({"S": group}, False)
 
 
@@ -152,7 +159,7 @@ def test_a_stream_that_a_newer_function_claimed_is_let_go_only_if_it_is_stopped(
     store = connected(client)
     claimed = {"group_fence": {"N": "2"}, "stop": {"BOOL": is_stopped}}
     client.put_item(TableName=CONTROL, Item=record(client) | claimed)
-    assert store.lets_go(STREAM, "1", "StreamRejected", "403") == joined
+    assert store.record_stream_end(STREAM, "1", "StreamRejected", "403") == joined
     assert ("group" in record(client), "ending" in record(client)) == (not is_stopped, is_stopped)
 
 
@@ -171,8 +178,8 @@ def test_a_function_marked_as_ended_sends_no_more_heartbeats(client: Client) -> 
 def test_a_group_ends_only_at_the_version_without_members(client: Client) -> None:
     """A group ends only at the version at which it had no member: if a stream has joined since, the group goes on."""
     groups = GroupStore(client, CONTROL, GROUP)
-    assert [groups.changed().version for _ in range(2)] == [1, 2]
-    assert [groups.ends(EXECUTION, version)[0] for version in (1, 2)] == [False, True]
+    assert [groups.raise_version().version for _ in range(2)] == [1, 2]
+    assert [groups.end_group(EXECUTION, version)[0] for version in (1, 2)] == [False, True]
 
 
 def test_the_heartbeats_of_functions_long_gone_are_removed(client: Client) -> None:
@@ -193,18 +200,18 @@ def test_all_members_are_read_from_any_number_of_pages() -> None:
     tables.most_items = 1
     groups = GroupStore(tables, CONTROL, GROUP)
     for stream in "abc":
-        groups.joins(stream, "1")
+        groups.add_member(stream, "1")
     assert groups.members() == dict.fromkeys("abc", "1")
 
 
 def test_members_are_counted_and_removed_only_as_they_were_read(client: Client) -> None:
     """A count of members holds if no stream joined since it was read; a stream that joined again stays a member."""
     groups = GroupStore(client, CONTROL, GROUP)
-    version = groups.changed().version
+    version = groups.raise_version().version
     for at, size in ((version - 1, 9), (version, 3), (version + 1, 7)):
-        groups.counted(at, size, frees=False)
+        groups.record_size(at, size, frees_places=False)
     assert groups.read().size == 3
     for joined in ("1", "2"):
-        groups.joins("a", joined)
-    assert (groups.leaves("a", "1", NOW_MS), groups.members()) == (False, {"a": "2"})
-    assert (groups.leaves("a", "2", NOW_MS), groups.members()) == (True, {})
+        groups.add_member("a", joined)
+    assert (groups.remove_member("a", "1", NOW_MS), groups.members()) == (False, {"a": "2"})
+    assert (groups.remove_member("a", "2", NOW_MS), groups.members()) == (True, {})

@@ -8,7 +8,7 @@ from handlers.connection.inputs import LOG
 from handlers.errors import StoreUnavailable
 from handlers.group.group_lease import GroupHeartbeat, GroupLease
 from handlers.store import typed_values
-from handlers.store.control_record import cursor
+from handlers.store.control_record import cursor_attributes
 from handlers.store.control_writes import Change
 from handlers.store.grouped_store import NEWER
 from tests.handlers.aws import Client, answer_is_lost, never_arrives, passes
@@ -59,18 +59,18 @@ def test_a_refused_release_is_repeated_with_a_later_heartbeat(client: Client) ->
     client.way = never_arrives
     with pytest.raises(StoreUnavailable):
         store.release(STREAM, 1, shown())
-    store.releases_again()
+    store.retry_releases()
     client.way = passes
     assert "released" not in record(client)
-    store.releases_again()
+    store.retry_releases()
     assert record(client).get("released") == {"N": "1"}
 
 
 def test_a_connection_that_the_store_ended_is_released_with_a_later_heartbeat(client: Client) -> None:
     """A connection that the store ended is released later, with an open record, and no heartbeat covers it any more."""
     store = connected(client)
-    store.over(STREAM)
-    store.releases_again()
+    store.record_connection_end(STREAM)
+    store.retry_releases()
     assert record(client).get("released") == {"N": "1"}
     assert set(record(client)["live"]["M"]) == {"fence", "request_id", "seen_ms"}
 
@@ -85,7 +85,7 @@ def test_no_heartbeat_covers_a_relieved_stream_whose_release_is_owed(client: Cli
     store.forget(STREAM)
     now[0] += 50_000
     assert store.heartbeat_at_ms() == NOW_MS + 8_000
-    store.releases_again()
+    store.retry_releases()
     assert store.heartbeat_at_ms() == now[0]
 
 
@@ -93,8 +93,8 @@ def test_a_connection_that_was_never_connected_releases_no_older_one(client: Cli
     """A connection that was never connected releases no older one, or a refusal beside that one would be final."""
     store = connected(client)
     assert claim(store) == 2
-    store.over(STREAM)
-    store.releases_again()
+    store.record_connection_end(STREAM)
+    store.retry_releases()
     assert "released" not in record(client)
 
 
@@ -105,8 +105,8 @@ def test_no_heartbeat_covers_a_connection_whose_mark_had_no_answer(client: Clien
     with unanswered(client, answer_is_lost):
         store.mark_connected(STREAM, fence, NOW_MS + 60_000, request_id=REQUEST, shown=shown())
     assert record(client)["live"]["M"]["lag_ms"] == {"N": "8000"}
-    store.over(STREAM)
-    store.releases_again()
+    store.record_connection_end(STREAM)
+    store.retry_releases()
     assert (record(client)["released"], record(client)["live"]) == ({"N": "1"}, shown()["live"])
 
 
@@ -119,9 +119,9 @@ def test_each_connection_of_a_stream_owes_its_own_release(client: Client) -> Non
     client.way = answer_is_lost
     with pytest.raises(StoreUnavailable):
         store.take_turn(STREAM, 2, NOW_MS + 60_000, NOW_MS, request_id=REQUEST, over=1)
-    store.over(STREAM)
+    store.record_connection_end(STREAM)
     client.way = passes
-    store.releases_again()
+    store.retry_releases()
     taken = record(client)
     assert (taken["connected"], taken["released"]) == ({"N": "2"}, {"N": "2"})
 
@@ -135,7 +135,7 @@ def test_a_late_release_of_an_older_connection_leaves_the_newer_one_its_lag(clie
         if is_older:
             with unanswered(client, never_arrives):
                 store.release(STREAM, 1, shown())
-    store.releases_again()
+    store.retry_releases()
     assert record(client).get("released") == {"N": "1"}
     now_ms = NOW_MS + 20_000
     assert store.heartbeat_at_ms() == NOW_MS + 8_000
@@ -144,15 +144,18 @@ def test_a_late_release_of_an_older_connection_leaves_the_newer_one_its_lag(clie
 def test_a_connection_writes_at_once_that_it_has_caught_up(client: Client) -> None:
     """Each connection writes once, at once, that it has caught up, because heartbeats do not prove a gap closed."""
     store, times = store_of(client), {"opened_ms": NOW_MS - 500, "since_ms": 0, "live_ms": NOW_MS}
-    behind = {"live": {"M": shown()["live"]["M"] | {name: typed_values.number(at) for name, at in times.items()}}}
+    behind = {"live": {"M": shown()["live"]["M"] | {name: typed_values.number_value(at) for name, at in times.items()}}}
     for fence, seen_ms in product((1, 2), (-500, -400, 0, 100)):
-        behind["live"]["M"] |= {"fence": typed_values.number(fence), "seen_ms": typed_values.number(NOW_MS + seen_ms)}
+        behind["live"]["M"] |= {
+            "fence": typed_values.number_value(fence),
+            "seen_ms": typed_values.number_value(NOW_MS + seen_ms),
+        }
         if seen_ms == -500:
             store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=behind)
         else:
             store.heartbeat(STREAM, fence, NOW_MS + 60_000, behind)
         written_ms = -500 if seen_ms < 0 else 0
-        assert record(client)["live"]["M"]["seen_ms"] == typed_values.number(NOW_MS + written_ms)
+        assert record(client)["live"]["M"]["seen_ms"] == typed_values.number_value(NOW_MS + written_ms)
 
 
 def test_the_cursor_of_an_evicted_stream_is_saved_by_each_heartbeat(client: Client) -> None:
@@ -160,10 +163,10 @@ def test_the_cursor_of_an_evicted_stream_is_saved_by_each_heartbeat(client: Clie
     store = connected(client)
     store.evicting.add(STREAM)
     for number in ("1", "2", "3"):
-        store.heartbeat(STREAM, 1, NOW_MS + 60_000, shown() | cursor(number, 1, NOW_MS))
+        store.heartbeat(STREAM, 1, NOW_MS + 60_000, shown() | cursor_attributes(number, 1, NOW_MS))
         assert record(client)["cursor"] == {"S": number}
     store.evicting.clear()
-    store.heartbeat(STREAM, 1, NOW_MS + 60_000, shown() | cursor("4", 1, NOW_MS))
+    store.heartbeat(STREAM, 1, NOW_MS + 60_000, shown() | cursor_attributes("4", 1, NOW_MS))
     assert record(client)["cursor"] == {"S": "3"}
 
 
@@ -172,7 +175,7 @@ def test_the_count_of_a_budget_is_saved_at_each_hundredth(client: Client) -> Non
     store, saved = connected(client), []
     for events in (0, 3, 4, 7, 8, 399, 400, 500):
         live = shown()["live"]["M"] | {"spending": {"S": f"20000/{events}/0/0/400/0/pause/0/"}}
-        store.heartbeat(STREAM, 1, NOW_MS + 60_000, {"live": {"M": live}} | cursor(str(events), 1, NOW_MS))
+        store.heartbeat(STREAM, 1, NOW_MS + 60_000, {"live": {"M": live}} | cursor_attributes(str(events), 1, NOW_MS))
         saved.append(int(record(client)["cursor"]["S"]))
     assert saved == [0, 0, 4, 4, 8, 399, 399, 399]
 
@@ -189,8 +192,11 @@ def test_a_logs_cursor_is_saved_if_another_connection_brings_every_event_first(c
         now_ms, stored = NOW_MS + 1_000 * second, min(second, 20)
         heartbeat = GroupHeartbeat(1, now_ms, now_ms + 8_000)
         store.lease = GroupLease(1, EXECUTION, heartbeats={REQUEST: heartbeat})
-        live = shown()["live"]["M"] | {"stored": typed_values.number(stored), "seen_ms": typed_values.number(now_ms)}
-        store.heartbeat(STREAM, 1, NOW_MS + 60_000, {"live": {"M": live}} | cursor(str(now_ms), 1, now_ms))
+        live = shown()["live"]["M"] | {
+            "stored": typed_values.number_value(stored),
+            "seen_ms": typed_values.number_value(now_ms),
+        }
+        store.heartbeat(STREAM, 1, NOW_MS + 60_000, {"live": {"M": live}} | cursor_attributes(str(now_ms), 1, now_ms))
         saved.append(int(record(client)["saved_at_ms"]["N"]) - NOW_MS)
     assert sorted(set(saved)) == [0, 21_000, 36_000]
 
@@ -199,18 +205,18 @@ def test_a_released_connection_is_not_released_again(client: Client) -> None:
     """A connection that was released is not released again."""
     store = connected(client)
     store.release(STREAM, 1, shown())
-    store.over(STREAM)
+    store.record_connection_end(STREAM)
     client.way = never_arrives
-    store.releases_again()
+    store.retry_releases()
     assert record(client).get("released") == {"N": "1"}
 
 
 def test_a_function_writes_facts_for_other_functions_at_once(client: Client) -> None:
     """A first cursor, a stream behind without a heartbeat, and a back-off that others obey are written at once."""
     store = connected(client)
-    store.heartbeat(STREAM, 1, NOW_MS + 60_000, shown() | cursor("7", 1, NOW_MS))
+    store.heartbeat(STREAM, 1, NOW_MS + 60_000, shown() | cursor_attributes("7", 1, NOW_MS))
     assert record(client).get("cursor") == {"S": "7"}
-    behind = {"live": {"M": shown()["live"]["M"] | {"seen_ms": typed_values.number(NOW_MS - 5_000)}}}
+    behind = {"live": {"M": shown()["live"]["M"] | {"seen_ms": typed_values.number_value(NOW_MS - 5_000)}}}
     store.heartbeat(STREAM, 1, NOW_MS + 60_000, behind)
     assert "lag_ms" not in record(client)["live"]["M"]
     store = connected(client)
@@ -255,7 +261,7 @@ def test_a_turn_that_outlasts_the_function_is_stored(client: Client) -> None:
     store = connected(client)
     for expires_at_ms, written in ((NOW_MS + 60_000, NOW_MS + 60_000), (NOW_MS + 60_001, NOW_MS + 60_001)):
         assert store.renew(STREAM, 1, expires_at_ms).is_done
-        assert typed_values.count(record(client), "expires_at_ms") == written
+        assert typed_values.read_int(record(client), "expires_at_ms") == written
 
 
 def test_the_waiting_time_of_a_log_adds_to_the_lag_of_the_heartbeats(client: Client) -> None:
@@ -270,12 +276,12 @@ def test_a_waiting_cursor_is_written_only_for_its_own_connection(client: Client)
     """A waiting cursor is written by its connection's release, and never in the name of the next connection."""
     store = connected(client)
     for number in ("7", "8"):
-        store.heartbeat(STREAM, 1, NOW_MS + 60_000, shown() | cursor(number, 1, NOW_MS))
+        store.heartbeat(STREAM, 1, NOW_MS + 60_000, shown() | cursor_attributes(number, 1, NOW_MS))
     assert record(client)["cursor"] == {"S": "7"}
     store.release(STREAM, claim(store), shown())
     assert record(client)["cursor"] == {"S": "7"}
     store = connected(client)
-    store.heartbeat(STREAM, 3, NOW_MS + 60_000, shown() | cursor("9", 3, NOW_MS))
+    store.heartbeat(STREAM, 3, NOW_MS + 60_000, shown() | cursor_attributes("9", 3, NOW_MS))
     store.release(STREAM, 3, shown())
     assert record(client)["cursor"] == {"S": "9"}
 
@@ -285,9 +291,9 @@ def test_a_record_that_was_read_earlier_changes_nothing(client: Client) -> None:
     before = record(client)
     store = connected(client)
     after = record(client)
-    assert (store.refreshed([before]), store.known(STREAM).connected_token) == ([], 1)
+    assert (store.refresh([before]), store.known_lease(STREAM).connected_token) == ([], 1)
     stops = []
     for item in (after | {"stop": {"BOOL": True}}, after, after | {"joined": {"S": "2"}}):
-        store.refreshed([item])
-        stops.append(store.stops(STREAM))
+        store.refresh([item])
+        stops.append(store.is_stopping(STREAM))
     assert stops == [True, True, False]

@@ -13,7 +13,7 @@ from handlers.dynamodb.client import DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy
-from handlers.store.event_writer import SHORT, Inserts, as_parameters
+from handlers.store.event_writer import SHORT_CHARACTERS, Inserts, to_boto3_statement
 from tests.handlers.aws import EVENTS, Aws
 
 TEXTS = st.text(st.sampled_from('a"\\%{}\n\0\x7fé\u2028\ue000😀'), max_size=8) | st.sampled_from(
@@ -22,7 +22,7 @@ TEXTS = st.text(st.sampled_from('a"\\%{}\n\0\x7fé\u2028\ue000😀'), max_size=8
 EVENTS_OF_ALL_KINDS = st.builds(
     StreamEvent,
     TEXTS.filter(bool),
-    TEXTS | st.binary(max_size=4) | st.sampled_from(["x" * (SHORT - 1), "x" * SHORT]),
+    TEXTS | st.binary(max_size=4) | st.sampled_from(["x" * (SHORT_CHARACTERS - 1), "x" * SHORT_CHARACTERS]),
     st.none() | TEXTS,
     st.none() | TEXTS,
     st.none(),
@@ -47,18 +47,18 @@ def test_an_insert_statement_equals_the_events_item(
         item = inserts.item(number, event)
         names = ", ".join(f"'{name}': ?" for name in item)
         expected = {"Statement": f'INSERT INTO "table" VALUE {{{names}}}', "Parameters": list(item.values())}
-        short = inserts.of_short(number, event)
-        text = inserts.of_item(item) if short is None else short
-        assert as_parameters(text) == expected
+        short = inserts.insert_of_short(number, event)
+        text = inserts.insert_of_item(item) if short is None else short
+        assert to_boto3_statement(text) == expected
         assert text.isascii()
 
 
 @pytest.mark.parametrize(
-    "event", [StreamEvent("k", b"a", None, None, None, 1), StreamEvent("k", "a", "i" * SHORT, None, None, 1)]
+    "event", [StreamEvent("k", b"a", None, None, None, 1), StreamEvent("k", "a", "i" * SHORT_CHARACTERS, None, None, 1)]
 )
 def test_an_event_that_is_not_short_is_written_from_its_item(event: StreamEvent) -> None:
     """Bytes, or a text that is long together with its id, are written from the item, as they may need packing."""
-    assert Inserts("table", "demo", 1, StoragePolicy()).of_short(0, event) is None
+    assert Inserts("table", "demo", 1, StoragePolicy()).insert_of_short(0, event) is None
 
 
 def test_the_small_client_stores_the_same_items_as_boto3(aws: Aws, tables: str) -> None:

@@ -43,7 +43,7 @@ def record(stream_id: str) -> dict[str, Any]:
 def walk(leases: Leases, limit: int) -> list[str]:
     """Return the streams of all pages, in order."""
     shown: list[str] = []
-    while page := leases.started(shown[-1] if shown else "", limit):
+    while page := leases.started_streams(shown[-1] if shown else "", limit):
         shown += page
     return shown
 
@@ -77,15 +77,15 @@ def test_a_page_costs_one_request_at_any_place(filled: Memory, ids: list[str]) -
     """A page is one request, whatever its place: with any number of streams, no record before or after it is read."""
     client = Counted(filled.dynamodb)
     leases = Leases(client, CONTROL)
-    assert leases.started("demo:0139", 100) == ids[140:]
-    assert leases.started("demo:0100", 7) == ids[101:108]
+    assert leases.started_streams("demo:0139", 100) == ids[140:]
+    assert leases.started_streams("demo:0100", 7) == ids[101:108]
     assert client.requests == ["query", "query"]
 
 
 def test_a_page_is_filled_past_streams_that_were_never_started(filled: Memory, ids: list[str]) -> None:
     """A lease with only a stop request is no stream: the page skips it and is filled up to its limit."""
     leases = Leases(filled.dynamodb, CONTROL)
-    assert [leases.started("", limit) for limit in (1, 7, 60)] == [ids[:1], ids[:7], ids[:60]]
+    assert [leases.started_streams("", limit) for limit in (1, 7, 60)] == [ids[:1], ids[:7], ids[:60]]
 
 
 def test_a_check_reads_a_hundred_held_streams_a_request(filled: Memory, ids: list[str]) -> None:
@@ -207,7 +207,7 @@ def test_a_late_check_also_stops_among_streams_without_a_holder(memory: Memory) 
 def test_a_lease_knows_its_first_and_its_last_stop() -> None:
     """A repeated stop keeps its first time beside its last, and a move counts only for the last stop."""
     instants = {"stop_since": {"S": "1970-01-01T00:00:05Z"}, "stop_at": {"S": "1970-01-01T00:00:07Z"}}
-    read = control_record.lease({"stop": {"BOOL": True}} | instants)
+    read = control_record.lease_of({"stop": {"BOOL": True}} | instants)
     assert (read.stop, read.stop_at_ms, read.last_stop_ms) == (True, 5_000, 7_000)
     marks = [{"moved_to": {"S": f"prod@eu-west-1 {instants[name]['S']}"}} for name in ("stop_at", "stop_since")]
-    assert [control_record.lease(instants | one).moved_to for one in marks] == ["prod@eu-west-1", ""]
+    assert [control_record.lease_of(instants | one).moved_to for one in marks] == ["prod@eu-west-1", ""]

@@ -49,7 +49,7 @@ def made(memory: Memory, stream_id: str, run: list[str]) -> None:
 
 def listed(records: StreamRecords, ids: list[str]) -> list[dict[str, Any]]:
     """Return the streams as the list shows them."""
-    page = status.page(ids, records.read_briefly(ids), len(ids), NOW_MS, DEAD_MS, RETRIES, lambda: False)
+    page = status.page(ids, records.read_for_status(ids), len(ids), NOW_MS, DEAD_MS, RETRIES, lambda: False)
     streams: list[dict[str, Any]] = page["streams"]
     return streams
 
@@ -109,7 +109,7 @@ def test_the_list_reads_losses_if_a_connection_has_counted_some(memory: Memory) 
     """
     made(memory, "lossy", [])
     store, shown = memory.store(), StreamRecords(memory.dynamodb, CONTROL)
-    memory.put_control("lossy", "lease", fence=typed_values.number(10), connected=typed_values.number(10))
+    memory.put_control("lossy", "lease", fence=typed_values.number_value(10), connected=typed_values.number_value(10))
     for number in range(1, 101):
         store.ledger.record_loss("lossy", RecordLoss(9, number, number, number + 1, "announced_by_upstream", 2))
     for missing, lost in ((0, ""), (100, " 200 events lost, as the upstream reports.")):

@@ -24,7 +24,7 @@ from handlers.errors import StoreUnavailable
 from handlers.run.requests import Requests
 from handlers.store import control_table
 from handlers.store.connection_store import Store
-from handlers.store.ledger_records import GAP, LOOK_BACK
+from handlers.store.ledger_records import GAP, SEARCHED_CONNECTIONS
 from local.costs.units import item_bytes
 from local.simulation.shared_tasks import store_on
 from local.simulation.tables import MemoryDynamoDB
@@ -314,11 +314,13 @@ def answered(table: Table, fence: int, for_ms: int = 10) -> Function:
 
 
 def gaps(table: Table) -> list[str]:
-    items = control_table.Table(table.tables, "control").behind(STREAM, GAP, "", 1_000)
+    items = control_table.Table(table.tables, "control").records_after(STREAM, GAP, "", 1_000)
     return [item["SK"]["S"] for item in items]
 
 
-@pytest.mark.parametrize("tries", [LOOK_BACK - 2, LOOK_BACK - 1, LOOK_BACK, 2 * LOOK_BACK - 1])
+@pytest.mark.parametrize(
+    "tries", [SEARCHED_CONNECTIONS - 2, SEARCHED_CONNECTIONS - 1, SEARCHED_CONNECTIONS, 2 * SEARCHED_CONNECTIONS - 1]
+)
 def test_the_gap_before_a_killed_connection_is_recorded_after_any_number_of_tries(tries: int) -> None:
     """The next answered connection records the gaps before and after one that was killed before its search."""
     table = Table()
@@ -334,7 +336,7 @@ def test_the_gap_before_a_killed_connection_is_recorded_after_any_number_of_trie
 
 def test_gaps_are_recorded_back_to_the_last_search() -> None:
     """The search goes back to the last recorded one, past any number of killed connections; usually two queries do."""
-    table, last = Table(), LOOK_BACK + 10
+    table, last = Table(), SEARCHED_CONNECTIONS + 10
     for fence in range(1, last):
         answered(table, fence)
     function = answered(table, last)
@@ -351,7 +353,7 @@ def test_gaps_are_recorded_back_to_the_last_search() -> None:
 @pytest.mark.parametrize(("for_ms", "queries"), [(810, 3), (811, 2)])
 def test_a_connection_that_lasted_long_has_searched_for_gaps(for_ms: int, queries: int) -> None:
     """A connection that lasted long has searched, so a group, which records no search, reads few records a handover."""
-    table, last = Table(), LOOK_BACK + 10
+    table, last = Table(), SEARCHED_CONNECTIONS + 10
     for fence in range(1, last):
         answered(table, fence, for_ms)
     function = answered(table, last)

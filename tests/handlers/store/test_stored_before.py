@@ -17,7 +17,7 @@ from handlers.errors import StoreUnavailable
 from handlers.framing.events import parse_path, to_event
 from handlers.framing.frames import Frame
 from handlers.store import event_items, ledger_records, segment_reader
-from handlers.store.control_record import LAYOUT, damage, to_record
+from handlers.store.control_record import LAYOUT, damaged_attributes, to_record
 from handlers.store.group_store import group_lease
 from handlers.store.typed_values import Item
 from handlers.upgrade.upgrade_items import is_asked, lease_of
@@ -28,11 +28,11 @@ SEGMENTS = json.loads((Path(__file__).parent / "data" / "segments.json").read_te
 KEYS = json.loads((Path(__file__).parent / "data" / "keys.json").read_text())
 RECORDED = json.loads((Path(__file__).parent / "data" / "records.json").read_text())
 READERS: dict[str, Callable[[Item], Any]] = {
-    "lease": lambda item: asdict(to_record(item)) | to_record(item).layout._asdict(),
-    "resting": lambda item: asdict(to_record(item)) | to_record(item).layout._asdict(),
+    "lease": lambda item: record_of(item),
+    "resting": lambda item: record_of(item),
     "connections": lambda item: [asdict(record) for record in ledger_records.records_of(item)],
-    "gaps": lambda item: asdict(ledger_records.recorded_gap(item)),
-    "events": lambda item: asdict(event_items.stored_event(item, lambda *_: None)),
+    "gaps": lambda item: asdict(ledger_records.gap_of(item)),
+    "events": lambda item: asdict(event_items.to_stored_event(item, lambda *_: None)),
     "groups": lambda item: asdict(group_lease(item)),
 }
 RECORDS = [
@@ -40,6 +40,13 @@ RECORDS = [
     for kind in READERS
     for each in (RECORDED[kind] if isinstance(RECORDED[kind], list) else [RECORDED[kind]])
 ]
+
+
+def record_of(item: Item) -> dict[str, Any]:
+    """Return the fields of a lease's record; two are under the former version's names too."""
+    record = to_record(item)
+    former = {"known": asdict(record.ledger_sum), "looked": record.gaps_recorded_by}
+    return asdict(record) | record.layout._asdict() | former
 
 
 def same_of(now: Any, before: Any) -> Any:
@@ -61,7 +68,11 @@ def test_a_record_of_the_former_version_is_read_as_that_version_read_it(kind: st
 def test_a_lease_of_the_former_version_has_no_damage(kind: str) -> None:
     """A lease of the former version names no version of the function, because its executions call the alias."""
     item = RECORDED[kind]["item"]
-    assert (damage(item), is_asked(item, ""), lease_of(item).execution) == ((), False, item["execution"]["S"])
+    assert (damaged_attributes(item), is_asked(item, ""), lease_of(item).execution) == (
+        (),
+        False,
+        item["execution"]["S"],
+    )
 
 
 def bare(value: Any) -> Any:

@@ -13,7 +13,7 @@ from handlers.connection.effects import Claim, Write
 from handlers.connection.inputs import LOG, Layout, Order, Written
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import Entry, StoragePolicy
-from handlers.store.event_reader import EventReader, key_at, position_of
+from handlers.store.event_reader import EventReader, key_of_position, position_of
 from handlers.store.stream_records import StreamRecords
 from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, Memory, answer_is_lost, is_sent_twice
 from tests.handlers.segments.test_log import STREAM, World
@@ -203,7 +203,7 @@ def test_an_expired_event_is_not_shown(memory: Memory) -> None:
 def test_a_position_belongs_to_one_key(key: str) -> None:
     """Each key has one position, which fits unchanged into a query; no position of an index looks like one."""
     position = position_of(key)
-    assert key_at(position) == key
+    assert key_of_position(position) == key
     assert position.startswith("key.")
     assert position.removeprefix("key.").replace("-", "").replace("_", "").isalnum()
     check_place(position, "none")

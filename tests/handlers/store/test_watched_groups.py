@@ -32,8 +32,8 @@ def member(stream_id: str, group_id: str, *, released: int = 0, by: str = "r1") 
         held=True,
         execution={"S": f"{ARN} {group_id}"},
         group={"S": group_id},
-        expires_at_ms=typed_values.number(LIMIT_MS),
-        marked=control_record.mark(3, by),
+        expires_at_ms=typed_values.number_value(LIMIT_MS),
+        marked=control_record.mark_value(3, by),
         live={"M": live},
         **counters,
     )

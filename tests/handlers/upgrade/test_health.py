@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.store.typed_values import Item, instant, typed_item
+from handlers.store.typed_values import Item, instant_text, typed_item
 from handlers.upgrade.health import Limits, State, Stream, Stretch, back, judged, worse
 from handlers.upgrade.upgrade_items import MARK, Lost, loss, stretches, was_ended
 
@@ -146,7 +146,7 @@ def test_only_the_newest_connections_of_a_stream_may_be_alive() -> None:
 @pytest.mark.parametrize(("ended_ms", "is_later"), [(999, False), (1_000, True)])
 def test_only_an_end_since_a_stream_was_asked_may_be_the_versions_fault(ended_ms: int, is_later: bool) -> None:
     """An end counts as the version's fault only if it came after the stream was asked to hand over."""
-    ended = {"ending": "RenewalFailed", "ended_at": instant(ended_ms)}
+    ended = {"ending": "RenewalFailed", "ended_at": instant_text(ended_ms)}
     assert was_ended(asked(1_000) | typed_item({"PK": "demo", **ended})) is is_later
 
 

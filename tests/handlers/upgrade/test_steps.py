@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from handlers.connection.orphans import start_input
 from handlers.store import typed_values
 from handlers.store.control_table import Table
-from handlers.store.typed_values import count
+from handlers.store.typed_values import read_int
 from handlers.upgrade.upgrade_items import CODE, MARK
 from handlers.upgrade.upgrade_steps import place
 from states_language import TaskCall
@@ -29,7 +29,7 @@ def of_streams(world: World) -> dict[str, tuple[str, str]]:
     """Return the version and the definition that each stream's execution runs, unless it was stopped."""
     leases = {stream_id: world.lease(stream_id) for stream_id in world.ids}
     runs = {
-        stream_id: world.runs[typed_values.text(lease, "execution") or ""]
+        stream_id: world.runs[typed_values.read_text(lease, "execution") or ""]
         for stream_id, lease in leases.items()
         if "stop" not in lease
     }
@@ -76,12 +76,12 @@ def test_an_upgrade_that_begins_again_is_not_refused(before: str) -> None:
 def test_a_bad_version_is_taken_back_in_the_first_wave(bad: str) -> None:
     """A bad version of code or definition goes back in the first wave; streams outside keep their execution."""
     world = World(IDS, bad)
-    before = {stream_id: typed_values.text(world.lease(stream_id), "execution") for stream_id in IDS}
+    before = {stream_id: typed_values.read_text(world.lease(stream_id), "execution") for stream_id in IDS}
     end, cause = world.upgrade()
     assert (end, world.steps.count("plan"), world.people) == ("FailureClean", 1, []), cause
     check(world, end)
     assert of_streams(world) == dict.fromkeys(IDS, ("1", "D1"))
-    after = {stream_id: typed_values.text(world.lease(stream_id), "execution") for stream_id in IDS}
+    after = {stream_id: typed_values.read_text(world.lease(stream_id), "execution") for stream_id in IDS}
     untouched = [stream_id for stream_id in IDS if after[stream_id] == before[stream_id]]
     # A stream whose successor never claimed it stays with its execution.
     assert len(untouched) == (5 if bad == "fails before its claim" else 2)
@@ -98,8 +98,8 @@ def test_a_group_hands_over_as_a_whole_and_back(bad: str) -> None:
 
 def gaps(world: World, stream_id: str) -> list[tuple[int, int, str]]:
     """Return the gaps of a stream: begin, end and cause."""
-    rows = Table(world.tables, CONTROL).newest(stream_id, "gap#", 10)
-    return [(count(row, "from_ms") or 0, count(row, "to_ms") or 0, row["cause"]["S"]) for row in rows]
+    rows = Table(world.tables, CONTROL).newest_records(stream_id, "gap#", 10)
+    return [(read_int(row, "from_ms") or 0, read_int(row, "to_ms") or 0, row["cause"]["S"]) for row in rows]
 
 
 @pytest.mark.parametrize("stream_id", [IDS[0], GROUP])
@@ -107,11 +107,11 @@ def test_events_that_a_version_only_counted_as_stored_are_a_gap(stream_id: str) 
     """The gap begins at the newest stored event, because the cursor has moved, and ends at the next connection."""
     world = World([stream_id], "says it stores")
     members = world.members(stream_id)
-    before = count(world.lease(members[0])["live"]["M"], "seen_ms") or 0
+    before = read_int(world.lease(members[0])["live"]["M"], "seen_ms") or 0
     assert world.upgrade()[0] == "FailureClean"
     for member in members:
         ((from_ms, to_ms, cause),) = gaps(world, member)
-        assert (to_ms, cause) == (count(world.lease(member)["live"]["M"], "opened_ms"), "not_stored")
+        assert (to_ms, cause) == (read_int(world.lease(member)["live"]["M"], "opened_ms"), "not_stored")
         assert 0 <= from_ms - before <= 2_000
     assert [one for one in world.ids if gaps(world, one) and one not in members] == []
 
@@ -137,11 +137,11 @@ def test_a_loss_is_a_gap_even_if_the_stream_does_not_come_back(stream_id: str) -
 def test_streams_renewed_with_the_revoked_definition_go_back_too() -> None:
     """A stream of no wave goes back only if its execution has the revoked definition; no other is touched."""
     world = World([*IDS, GROUP], aborts_ms=5_000, renewed=[*IDS, GROUP][::2])
-    before = {one: typed_values.text(world.lease(one), "execution") for one in world.ids}
+    before = {one: typed_values.read_text(world.lease(one), "execution") for one in world.ids}
     assert world.upgrade()[0] == "FailureClean"
     check(world, "FailureClean")
     assert of_streams(world) == dict.fromkeys([*IDS, GROUP], ("1", "D1"))
-    kept = {one for one in world.ids if typed_values.text(world.lease(one), "execution") == before[one]}
+    kept = {one for one in world.ids if typed_values.read_text(world.lease(one), "execution") == before[one]}
     waved = set(sorted(world.ids, key=place)[:3])
     assert kept == set(world.ids) - waved - set(world.renewed)
 
@@ -153,7 +153,7 @@ def test_streams_renewed_while_the_service_lags_go_back_too() -> None:
         def _update_state_machine(self, **asked: Any) -> Any:
             answer = super()._update_state_machine(**asked)
             last = max(IDS, key=place)
-            execution = typed_values.text(self.lease(last), "execution") or ""
+            execution = typed_values.read_text(self.lease(last), "execution") or ""
             self._start_execution(stateMachineArn=MACHINE, name="renewal", input=start_input(last, execution))
             return answer
 
@@ -209,7 +209,7 @@ def test_a_first_upgrade_without_a_change_asks_no_stream() -> None:
     """Before any upgrade recorded a definition, the deployed one counts as the streams' own."""
     world = World(IDS)
     world.code, before = "1", of_streams(world)
-    world.tables.put_item(TableName=CONTROL, Item=typed_values.key("#", "upgrade"))
+    world.tables.put_item(TableName=CONTROL, Item=typed_values.item_key("#", "upgrade"))
     assert (world.upgrade()[0], world.steps, of_streams(world)) == ("Success", ["check", "promote"], before)
 
 

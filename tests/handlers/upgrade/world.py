@@ -120,16 +120,16 @@ class World:
         self.aws, self.dynamodb = Aws(self, self, "_"), Aws(self, self.tables, "")
         self.records = UpgradeRecords(self.tables, CONTROL, EVENTS)
         self.tables.put_item(
-            TableName=CONTROL, Item=typed_values.key("#", "upgrade") | {"definition": {"S": f"{MACHINE}:1"}}
+            TableName=CONTROL, Item=typed_values.item_key("#", "upgrade") | {"definition": {"S": f"{MACHINE}:1"}}
         )
         for stream_id in self.ids:
             deployed = self.new if stream_id in self.renewed else "D1"
             run = Run(f"arn:first:{stream_id}", stream_id, "", deployed, self.start_ms - 60_000)
             self.runs[run.arn] = run
-            self._put(stream_id, {"started_at": {"S": typed_values.instant(run.started_ms)}})
+            self._put(stream_id, {"started_at": {"S": typed_values.instant_text(run.started_ms)}})
             for member in self.members(stream_id) if is_group(stream_id) else ():
                 self._put(member, {"group": {"S": stream_id}, "execution": {"S": stream_id}})
-                self.tables.put_item(TableName=CONTROL, Item=typed_values.key(stream_id, f"stream#{member}"))
+                self.tables.put_item(TableName=CONTROL, Item=typed_values.item_key(stream_id, f"stream#{member}"))
         self.tick(-59_000)
         self.tick()
 
@@ -252,7 +252,7 @@ class World:
 
     def lease(self, stream_id: str) -> dict[str, Any]:
         """Return the stream's control record."""
-        key = typed_values.key(stream_id, "lease")
+        key = typed_values.item_key(stream_id, "lease")
         item: dict[str, Any] = self.tables.get_item(TableName=CONTROL, Key=key)["Item"]
         return item
 
@@ -261,8 +261,8 @@ class World:
         return [f"{stream_id[1:]}:{number}" for number in range(2)] if is_group(stream_id) else [stream_id]
 
     def _put(self, stream_id: str, changes: Mapping[str, Any], *removed: str) -> None:
-        old = self.tables.get_item(TableName=CONTROL, Key=typed_values.key(stream_id, "lease")).get("Item", {})
-        item = {**old, **typed_values.key(stream_id, "lease"), **changes}
+        old = self.tables.get_item(TableName=CONTROL, Key=typed_values.item_key(stream_id, "lease")).get("Item", {})
+        item = {**old, **typed_values.item_key(stream_id, "lease"), **changes}
         self.tables.put_item(TableName=CONTROL, Item={name: item[name] for name in item if name not in removed})
 
     def wrong(self, run: Run, *kinds: str) -> bool:
@@ -289,17 +289,17 @@ class World:
 
     def _claim(self, run: Run, now_ms: int) -> None:
         lease = self.lease(run.stream_id)
-        holder = typed_values.text(lease, "execution") or ""
+        holder = typed_values.read_text(lease, "execution") or ""
         fails = self.wrong(run, "fails before its claim")
         if fails or "stop" in lease or holder not in ("", run.renews):
             run.is_over = True
             return
-        run.code, run.claimed_ms = typed_values.text(lease, "code_version") or self.alias, now_ms
+        run.code, run.claimed_ms = typed_values.read_text(lease, "code_version") or self.alias, now_ms
         self._put(run.stream_id, {"execution": {"S": run.arn}}, "ending", "ended_at")
         run.is_over = self.wrong(run, "fails after its claim")
         if self.wrong(run, "rejects"):
             run.is_over = True
-            ending = {"ending": {"S": "InvalidRequest"}, "ended_at": {"S": typed_values.instant(now_ms)}}
+            ending = {"ending": {"S": "InvalidRequest"}, "ended_at": {"S": typed_values.instant_text(now_ms)}}
             self._put(run.stream_id, ending, "execution")
 
     def _go_on(self, run: Run, now_ms: int) -> None:
@@ -307,18 +307,18 @@ class World:
         lease = self.lease(run.stream_id)
         assert run.claimed_ms is not None
         live = ledger_records.live_record(self.lease(self.members(run.stream_id)[0])) or {}
-        is_shown = typed_values.text(live, "execution") == run.arn
-        if typed_values.text(lease, "execution") != run.arn:
+        is_shown = typed_values.read_text(live, "execution") == run.arn
+        if typed_values.read_text(lease, "execution") != run.arn:
             if not is_shown or "stop" in lease or now_ms - run.claimed_ms > 60_000 + LIFE_MS:
                 run.is_over = not is_shown or "stop" in lease
                 return
         elif self.wrong(run, "raises"):
             return
         dies = self.wrong(run, "dies") and is_shown
-        fence = (typed_values.count(lease, "fence") or 0) + (not is_shown or dies)
+        fence = (typed_values.read_int(lease, "fence") or 0) + (not is_shown or dies)
         until_ms = now_ms + 2_000
-        changes = {"fence": typed_values.number(fence), "connected": typed_values.number(fence)}
-        changes["expires_at_ms"] = typed_values.number(until_ms)
+        changes = {"fence": typed_values.number_value(fence), "connected": typed_values.number_value(fence)}
+        changes["expires_at_ms"] = typed_values.number_value(until_ms)
         if is_group(run.stream_id):
             changes["beat:1"] = {"S": f"{fence}/{now_ms}/{until_ms}/1"}
         self._put(run.stream_id, changes)
@@ -328,9 +328,9 @@ class World:
     def _record(self, run: Run, stream_id: str, fence: int, now_ms: int, *, dies: bool) -> None:
         """Write the records of a connection and of the one before, and the newest event that it stores."""
         live = ledger_records.live_record(self.lease(stream_id)) or {}
-        if live and typed_values.count(live, "fence") != fence:
-            end = {} if dies else {"closed_ms": typed_values.number(now_ms)}
-            row = typed_values.key(stream_id, ledger_records.connection_key(fence - 1))
+        if live and typed_values.read_int(live, "fence") != fence:
+            end = {} if dies else {"closed_ms": typed_values.number_value(now_ms)}
+            row = typed_values.item_key(stream_id, ledger_records.connection_key(fence - 1))
             self.tables.put_item(TableName=CONTROL, Item={**live, **row, **end})
         assert run.claimed_ms is not None
         begun_ms = run.claimed_ms + CONNECT_MS
@@ -340,7 +340,7 @@ class World:
             "fence": fence, "claimed_ms": run.claimed_ms, "opened_ms": begun_ms, "seen_ms": now_ms, "frames": count,
             "stored": kept, "memory_mb": 60 + (count if self.wrong(run, "leaks") else 0),
         }  # fmt: skip
-        shown = {name: typed_values.number(value) for name, value in numbers.items()}
+        shown = {name: typed_values.number_value(value) for name, value in numbers.items()}
         self._put(stream_id, {"live": {"M": {"execution": {"S": run.arn}, **shown}}})
         if kept and not self.wrong(run, "says it stores"):
             position = {"S": f"{now_ms:015d}/{fence:012d}/{count:012d}"}

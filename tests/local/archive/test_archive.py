@@ -29,7 +29,7 @@ from handlers.redrive.redriving import Stage
 from handlers.redrive.restore import Events
 from handlers.store.event_items import StoragePolicy
 from handlers.store.overflow import Objects
-from handlers.store.typed_values import key, number
+from handlers.store.typed_values import item_key, number_value
 from local.archive import run
 from local.archive.columns import table
 from local.archive.command import archived
@@ -84,10 +84,12 @@ class Rig:
     tables: MemoryDynamoDB = field(default_factory=lambda: MemoryDynamoDB("events", "control"))
 
     def __post_init__(self) -> None:
-        layout: dict[str, Any] = {"partitions": number(0 if self.store == "log" else 1)}
+        layout: dict[str, Any] = {"partitions": number_value(0 if self.store == "log" else 1)}
         if self.store == "none":
             layout["order"] = {"S": "none"}
-        self.tables.put_item(TableName="control", Item=key(self.stream_id, "lease") | {"fence": number(1)} | layout)
+        self.tables.put_item(
+            TableName="control", Item=item_key(self.stream_id, "lease") | {"fence": number_value(1)} | layout
+        )
         found = [
             StreamEvent(str(n), json.dumps(self.bodies(n)), None, None, None, ORIGIN_MS + at)
             for n, at in enumerate(sorted(self.offsets_ms))
@@ -95,7 +97,7 @@ class Rig:
         store = store_on(self.tables, TABLES)
         if self.store == "log":
             now = [ORIGIN_MS]
-            log = store.log(self.stream_id, 1, lambda: now[0], window_ms=900_000, keep_days=0)
+            log = store.log_writer(self.stream_id, 1, lambda: now[0], window_ms=900_000, keep_days=0)
             for event in found:
                 now[0] = event.received_at_ms
                 log.write(0, [event])

@@ -42,7 +42,7 @@ def fill(stage: Deployed) -> None:
     stage.run(LOGGED, 3, partitions={"N": str(LOG)})
     stage.put(LOGGED, "gap#000000000002", from_ms={"N": "1"}, to_ms={"N": "2"}, cause={"S": "x"}, state={"S": "open"})
     for fence in (2, 3):
-        log = store.log(LOGGED, fence, lambda: 5, window_ms=900_000, keep_days=0)
+        log = store.log_writer(LOGGED, fence, lambda: 5, window_ms=900_000, keep_days=0)
         log.write(0, [an_event(f"{fence}/{one}", "b") for one in range(4)])
 
 

@@ -14,7 +14,7 @@ from handlers.errors import StoreUnavailable
 from handlers.run.refresh_tokens import RefreshTokens
 from handlers.store.event_items import StoragePolicy
 from handlers.store.overflow import Objects
-from handlers.store.typed_values import text
+from handlers.store.typed_values import read_text
 from local.backup import archive, reading, taking, together
 from local.backup.archive import Archived, Files, files_at
 from local.backup.reading import Tables
@@ -140,7 +140,7 @@ def test_an_event_that_has_expired_is_left_out(here: Deployed, tmp_path: Path) -
     here.run(PLAIN, 2)
     store.write(PLAIN, 1, 0, [an_event("old", noise(500_000)), an_event("small")], StoragePolicy(keep_days=1))
     store.write(PLAIN, 1, 2, [an_event("kept")])
-    (body,) = {text(item, "object") for item in here.items()["events"].values()} - {None}
+    (body,) = {read_text(item, "object") for item in here.items()["events"].values()} - {None}
     here.aws.s3.delete_object(Bucket=here.bucket, Key=body)
     assert {name: take(here, tmp_path)[name] for name in ("events", "objects")} == {"events": 1, "objects": 0}
 

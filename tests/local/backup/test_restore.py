@@ -10,7 +10,7 @@ from handlers.connection.inputs import LOG, Layout, Written
 from handlers.store.control_record import to_record
 from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import SETTLES_MS
-from handlers.store.segment_reader import anchor, log_from
+from handlers.store.segment_reader import anchor_write, log_start_number
 from local.backup.reading import NotRestored, Tables
 from local.backup.writing import Restoring
 from local.user_error import UserError
@@ -60,7 +60,7 @@ def test_a_restore_replaces_no_existing_stream(here: Deployed, there: Deployed) 
     for stage, body in ((here, "a"), (there, "other")):
         stage.clear()
         stage.run(PLAIN, 2, partitions={"N": str(LOG)})
-        log = stage.store().log(PLAIN, 2, lambda: 5, window_ms=900_000, keep_days=0)
+        log = stage.store().log_writer(PLAIN, 2, lambda: 5, window_ms=900_000, keep_days=0)
         for number in range(3):
             log.write(number, [an_event(f"{number}", body)])
     refused("another log with this id")
@@ -142,14 +142,16 @@ def test_a_stream_that_went_over_to_a_log_is_copied_whole(here: Deployed, there:
     here.run(PLAIN, 2, **went)
     store, layout = here.store(), Layout(LOG, "index", 3, 5)
     store.write(PLAIN, 1, 0, [an_event(f"{one}") for one in range(4)], StoragePolicy(3))
-    here.aws.dynamodb.put_item(TableName=here.events_table, Item=anchor(PLAIN, log_from(layout))[0])
+    here.aws.dynamodb.put_item(TableName=here.events_table, Item=anchor_write(PLAIN, log_start_number(layout))[0])
     more: dict[str, Any] = {"window_ms": 900_000, "keep_days": 0, "layout": layout}
-    assert store.log(PLAIN, 2, lambda: 6, **more).write(4, [an_event(f"{one}") for one in range(2, 8)]).stored == 4
+    assert (
+        store.log_writer(PLAIN, 2, lambda: 6, **more).write(4, [an_event(f"{one}") for one in range(2, 8)]).stored == 4
+    )
     assert copied(here, there).events == 8
     later_ms = 5 + SETTLES_MS
     assert events_of(there, PLAIN, later_ms) == events_of(here, PLAIN, later_ms)
     assert len(events_of(there, PLAIN, later_ms)) == 8
-    again = there.store().log(PLAIN, 3, lambda: 7, **more)
+    again = there.store().log_writer(PLAIN, 3, lambda: 7, **more)
     assert again.write(0, [an_event(f"{one}") for one in range(9)]) == Written(1, 8)
 
 

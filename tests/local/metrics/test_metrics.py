@@ -117,7 +117,7 @@ def test_each_stream_of_a_group_has_its_own_metrics(aws: Aws) -> None:
     groups = GroupStore(aws.dynamodb, CONTROL, "#1")
     for stream_id in ("demo", "demo:b"):
         aws.put_control(stream_id, "lease", execution={"S": "arn:mine"}, group={"S": "#1"}, **STARTED)
-        groups.joins(stream_id, "1")
+        groups.add_member(stream_id, "1")
     save(aws, 1, 5)
     found = values(export.prometheus(collector_of(aws, ["#1"]).collect(10_000)))
     assert found["streamkeeper_events_stored_total", "demo"] == 5

@@ -40,7 +40,7 @@ def test_an_event_is_read_as_it_was_sent(event: StreamEvent, stream: str, fence:
     """An event is read unchanged, whatever it contains, whole or in parts in any order."""
     assert not isinstance(event.data, Oversize)
     large = event._replace(data=event.data[:8] * times)
-    bodies = overflow.messages(stream, fence, large, reason)
+    bodies = overflow.dead_letter_messages(stream, fence, large, reason)
     (letter,) = read(random.Random(fence).sample(bodies, len(bodies)))
     assert (letter.stream_id, letter.fence, letter.reason, letter.event) == (stream, fence, reason, large)
     assert sorted(message.body for message in letter.messages) == sorted(bodies)
@@ -48,7 +48,7 @@ def test_an_event_is_read_as_it_was_sent(event: StreamEvent, stream: str, fence:
 
 def test_a_duplicate_part_belongs_to_the_same_event() -> None:
     """SQS may deliver a message twice, and a function may send it twice: both copies are deleted."""
-    first, *rest = overflow.messages("demo", 1, LARGE, "too large")
+    first, *rest = overflow.dead_letter_messages("demo", 1, LARGE, "too large")
     (letter,) = read([first, first, *rest])
     assert letter.event == LARGE
     assert [message.id for message in letter.messages] == ["m0", "m1", "m2", "m3"]

@@ -119,7 +119,7 @@ def test_a_restored_event_without_an_order_stays_out_of_the_index(aws: Aws, even
 def test_an_event_takes_the_place_of_its_mark_in_a_log(aws: Aws, events: Events) -> None:
     """In a log, too, an event gets its body and id, in its mark's place, and only once."""
     event = an_event("b", LARGE, id="2", name="big")
-    log = aws.store().log(STREAM, 3, lambda: 5, window_ms=900_000, keep_days=3650)
+    log = aws.store().log_writer(STREAM, 3, lambda: 5, window_ms=900_000, keep_days=3650)
     log.write(0, [an_event("a"), event, an_event("c")])
 
     def read() -> list[tuple[str, Any, str | None]]:
@@ -149,7 +149,7 @@ def test_an_event_takes_the_place_of_its_mark_in_a_log(aws: Aws, events: Events)
 def test_an_event_whose_id_is_too_large_for_a_segment_stays_queued(aws: Aws, events: Events, dry_run: bool) -> None:
     """An id that is too large is refused by name before the table refuses it."""
     event = an_event("b", "body", id=noise(500_000).hex())
-    aws.store().log(STREAM, 3, lambda: 5, window_ms=900_000, keep_days=0).write(0, [event])
+    aws.store().log_writer(STREAM, 3, lambda: 5, window_ms=900_000, keep_days=0).write(0, [event])
     with pytest.raises(NotStored, match="its id and its name are too large for a segment"):
         events.outcome(STREAM, 3, event, IN_A_LOG, dry_run=dry_run)
     assert not events.has(STREAM, "b", IN_A_LOG)

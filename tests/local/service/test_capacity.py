@@ -94,7 +94,7 @@ def room(sizes: dict[str, int], *running: str, most: int = 2, members: tuple[str
     tables = MemoryDynamoDB(CONTROL)
 
     def put(name: str, key: str, attributes: Item) -> None:
-        tables.put_item(TableName=CONTROL, Item=typed_values.key(name, key) | attributes)
+        tables.put_item(TableName=CONTROL, Item=typed_values.item_key(name, key) | attributes)
 
     put("#", "groups", {f"open:{group}": {"BOOL": True} for group in sizes} | {"last": {"N": "10"}})
     for group, size in sizes.items():
