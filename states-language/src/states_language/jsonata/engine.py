@@ -169,13 +169,10 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
         results = Utils.create_sequence()
         streams = isinstance(input, Utils.JList) and input.tuple_stream
         results.tuple_stream = streams
-        elements = input if isinstance(input, list) else [] if input is None else [input]
-        if input is None and predicate.type != "number":
-            self.eval(predicate, None, environment)  # which may fail; 2.0.6 evaluates it for nothing, too
+        elements = input if isinstance(input, list) else [input]  # of nothing one undefined element, as in 2.0.6
         if predicate.type == "number":
             place = math.floor(predicate.value)
-            if -len(elements) <= place < len(elements):
-                item = Utils.NULL_VALUE if elements[place] is None else elements[place]
+            if -len(elements) <= place < len(elements) and (item := elements[place]) is not None:
                 return item if isinstance(item, list) else Utils.create_sequence(item)
             return results
         for place, item in enumerate(elements):
