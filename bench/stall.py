@@ -166,7 +166,9 @@ def _attack(url: str, attack: str, arn: str, count: int, port: Connection) -> No
             elif attack == "histories":
                 answer = _fill(own)
             elif attack == "endings":
-                answer = _stop(own, running.pop() if running else _run_many(own))
+                many = running.pop() if running else _run_many(own)
+                own.stop_execution(executionArn=many)
+                answer = own.describe_execution(executionArn=many)
             elif at % 2 and attack not in UNTESTED:
                 answer = own.test_state(definition=json.dumps(state), roleArn=ROLE, input=json.dumps(input_))
             else:
@@ -211,18 +213,11 @@ def _run_many(made: Any) -> str:
     text = _alone({"Type": "Map", "ItemProcessor": processor, "End": True})
     machine = made.create_state_machine(name="many", definition=text, roleArn=ROLE)["stateMachineArn"]
     arn = made.start_execution(stateMachineArn=machine, input=json.dumps([0] * MANY))["executionArn"]
-    while not (runs := made.list_map_runs(executionArn=arn)["mapRuns"]) or _running(made, runs[0]["mapRunArn"]) < MANY:
+    while True:
+        for run in made.list_map_runs(executionArn=arn)["mapRuns"]:
+            if made.describe_map_run(mapRunArn=run["mapRunArn"])["executionCounts"]["running"] == MANY:
+                return str(arn)
         time.sleep(0.2)
-    return str(arn)
-
-
-def _running(made: Any, run: str) -> int:
-    return int(made.describe_map_run(mapRunArn=run)["executionCounts"]["running"])
-
-
-def _stop(made: Any, arn: str) -> dict[str, Any]:
-    made.stop_execution(executionArn=arn)
-    return dict(made.describe_execution(executionArn=arn))
 
 
 def _times(made: Any, arn: str, seconds: float) -> list[float]:
