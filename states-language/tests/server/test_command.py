@@ -62,6 +62,7 @@ def test_the_server_answers_until_ctrl_c_and_a_restart_keeps_its_executions(
     A second server does not begin, because it would abort what the first one runs.
 
     In virtual time, a template's machine calls the function by name, and --keep removes the execution that ended first.
+    A test case of --mocks answers the start that names it, and no other.
     """
     template = tmp_path / "template.yaml"
     template.write_text(TEMPLATE, encoding="utf-8")
@@ -77,11 +78,18 @@ def test_the_server_answers_until_ctrl_c_and_a_restart_keeps_its_executions(
     assert main(["--port", "0", "--data", str(tmp_path / "data")]) == 2
     assert f"Another server uses the folder {tmp_path / 'data'}" in capsys.readouterr().err
     assert "Traceback" not in ended(process, signal.SIGINT)
-    options = ("--virtual-time", "--template", str(template), "--keep", "3")
+    case = {"StateMachines": {"Order": {"TestCases": {"Paid": {"Charge": "Paid"}}}}}
+    (tmp_path / "mocks.json").write_text(json.dumps(case | {"MockedResponses": {"Paid": {"0": {"Return": 7}}}}))
+    options = ("--virtual-time", "--template", str(template), "--keep", "3", "--mocks", str(tmp_path / "mocks.json"))
     process, address = started(tmp_path / "data", "--functions", str(functions), *options)
     states = states_client(address)
     assert states.describe_execution(executionArn=done)["status"] == "SUCCEEDED"
     assert states.describe_execution(executionArn=left)["status"] == "ABORTED"
+    assert ran(states, f"{PREFIX}Order#Paid")["output"] == "7"
+    assert refusal(states.start_execution, stateMachineArn=f"{PREFIX}Order#Lost") == (
+        "ValidationException",
+        f"{PREFIX}Order#Lost: there is no test case 'Lost'; there is Paid.",
+    )
     assert [json.loads(ran(states, PREFIX + "Order")["output"]) for _ in range(3)] == [{"hello": "world"}] * 3
     assert refusal(states.describe_execution, executionArn=done)[0] == "ExecutionDoesNotExist"
     assert "Traceback" not in ended(process, signal.SIGTERM)

@@ -36,11 +36,11 @@ from states_language.server import (
 from states_language.server.http_task import Connection, by_name
 from states_language.server.serving import HOST, serving
 from states_language.server.stack import machines_of
-from states_language.tasks.calls import TaskCall
+from states_language.tasks.calls import Perform
 from states_language.tasks.lambdas import Functions
 from states_language.tasks.stubs import Answer, named
 from states_language.workbench import Mistake, files
-from states_language.workbench.answers import read
+from states_language.workbench.answers import mocks, read
 
 KEPT = Retention()
 PORT, FOLDER = 8083, Path(".states-language")
@@ -70,6 +70,12 @@ def parser() -> argparse.ArgumentParser:
         "--keep-days", type=float, default=KEPT.age_s / 86_400, metavar="DAYS", help="and for how long (%(default)g)"
     )
     made.add_argument("--connections", type=Path, metavar="FILE", help="the connections of http:invoke by name or ARN")
+    made.add_argument(
+        "--mocks",
+        metavar="FILE",
+        default=os.environ.get("SFN_MOCK_CONFIG"),
+        help="Step Functions Local's MockConfigFile.json, for starts of ARN#TESTCASE (SFN_MOCK_CONFIG)",
+    )
     made.add_argument("--functions", metavar="FUNCTIONS", help="a Python module or .py, or a .yml of answers by name")
     return made
 
@@ -142,12 +148,15 @@ async def serve(arguments: argparse.Namespace, answers: Mapping[str, Answer], en
         raise Mistake(f"{arguments.template}: {problem}") from None
     connections = by_name(_connections(arguments.connections))
     tasks = TaskPerformer(endpoints.invoke, endpoints.client, states, connections)
-    functions = Functions(clock, answers, tokens=states.tokens)
 
-    async def perform(call: TaskCall) -> Any:
-        return await (functions if named(call, answers) in answers else tasks).perform(call)
+    def answered(answers: Mapping[str, Answer], other: Perform) -> Perform:
+        functions = Functions(clock, answers, tokens=states.tokens)
+        return lambda call: (functions.perform if named(call, answers) in answers else other)(call)
 
-    states.executions.perform = perform
+    perform = states.executions.perform = answered(answers, tasks.perform)
+    if arguments.mocks is not None:
+        config = mocks(arguments.mocks, lambda config: config)
+        states.executions.test_case = lambda machine, case: answered(config.answers(machine, case), perform)
     async with serving(application(states), arguments.port, arguments.host) as address:
         _say(f"reading the executions in {arguments.data} …")
         left = states.executions.restore()

@@ -34,6 +34,8 @@ from states_language.server.machines import Machines, Started, deleting
 from states_language.server.map_runs import kept
 from states_language.server.requests import Refusal, checked_name, read_input
 from states_language.server.skipping import SkippingClock
+from states_language.server.versions import split
+from states_language.tasks.mocks import MockError
 from states_language.values import Document, exceeds, parsed, same
 
 LARGE_PART = 20_000
@@ -43,7 +45,8 @@ LARGE_PART = 20_000
 class Executions(Registry):
     """The registry of the executions that run here.
 
-    `perform` performs Task states, `on_change` is called at each start and end.
+    `perform` performs Task states, `on_change` is called at each start and end. `test_case` returns what performs those
+    of a machine's test case, which the ARN of a start names after a # as in Step Functions Local.
     """
 
     def __init__(
@@ -61,12 +64,14 @@ class Executions(Registry):
         self._on_change = on_change
         self._closed = False
         self.perform: Perform | None = None
+        self.test_case: Callable[[str, str], Perform] | None = None
         self.evaluators = Pool()
         self.lanes = Lanes(self.evaluators)
 
     def start(self, machine_arn: str, text: str = "{}", name: str | None = None) -> KnownExecution:
         """Returns a new execution, or the one that already runs with this name and input; raises Refusal."""
         started, document = self.checked(machine_arn, text, name)
+        perform = self.performer(machine_arn)
         name, described = name or str(uuid.uuid4()), started.described
         arn = f"{described.arn.replace(':stateMachine:', ':execution:')}:{name}"
         if (existing := self._known.get(arn)) is not None:
@@ -88,7 +93,7 @@ class Executions(Registry):
             alias_arn=started.alias_arn,
         )
         journal = self._records.journal(opening)
-        live = self._run(opening, started.machine, journal, document)
+        live = self._run(opening, started.machine, journal, document, perform=perform)
         known = KnownExecution(opening, journal.path, live=live, journal=journal, serial=next(self._serials))
         self._known[arn] = known
         self._follow(known, live)
@@ -205,8 +210,9 @@ class Executions(Registry):
         data: Any,
         redriven: Redriven | None = None,
         ended_ms: int | None = None,
+        perform: Perform | None = None,
     ) -> Execution:
-        clock, perform, stir = self.time(0 if ended_ms is None else ended_ms - self._clock.now_ms())
+        clock, perform, stir = self.time(perform, 0 if ended_ms is None else ended_ms - self._clock.now_ms())
         return machine.start(
             data,
             clock=clock,
@@ -222,13 +228,26 @@ class Executions(Registry):
             redriven=redriven,
         )
 
-    def time(self, ahead_ms: int = 0) -> tuple[Clock, Perform, Callable[[Any], None]]:
+    def performer(self, machine_arn: str) -> Perform | None:
+        """Returns what performs the Tasks of the test case after the # of an ARN; None if there is no #."""
+        arn, hash_, case = machine_arn.partition("#")
+        if not hash_:
+            return None
+        try:
+            if self.test_case is None:
+                raise MockError(f"the server has no mock configuration with a test case '{case}'")
+            return self.test_case(split(arn)[0].rpartition(":")[2], case)
+        except MockError as problem:
+            raise Refusal("ValidationException", f"{machine_arn}: {problem}.") from None
+
+    def time(self, perform: Perform | None = None, ahead_ms: int = 0) -> tuple[Clock, Perform, Callable[[Any], None]]:
         """Returns an execution's clock, the function that performs its Tasks by it, and the listener to its events."""
-        assert self.perform is not None
+        perform = perform or self.perform
+        assert perform is not None
         if not self._virtual_time:
-            return self._clock, self.perform, lambda _: None
+            return self._clock, perform, lambda _: None
         clock = SkippingClock(self._clock, lambda: self.lanes.busy, max(0, ahead_ms))
-        return clock, clock.watched(self.perform), clock.stir
+        return clock, clock.watched(perform), clock.stir
 
     def _record(self, opening: Opening, journal: Journal, stir: Callable[[Any], None], event: dict[str, Any]) -> None:
         stir(event)

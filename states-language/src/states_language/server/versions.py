@@ -69,6 +69,6 @@ def restored(stored: Mapping[str, Any]) -> Published:
 
 
 def split(arn: str) -> tuple[str, str]:
-    """Returns the machine's ARN, and the number or the name after it; "" if there is none."""
-    parts = arn.split(":")
+    """Returns the machine's ARN, and the number or the name after it; "" if there is none. A test case is left out."""
+    parts = arn.partition("#")[0].split(":")
     return ":".join(parts[:7]), ":".join(parts[7:])
