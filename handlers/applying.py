@@ -23,8 +23,8 @@ from handlers.connection.lease import LEASE_TTL_READS
 from handlers.fleet.fleet_records import FleetRecords
 from handlers.fleet.fleet_round import Round
 from handlers.fleet.fleet_steps import Ports, step
-from handlers.fleet.starting import started
-from handlers.fleet.turns import AT_ONCE, Ask, Outcome, most_per_s
+from handlers.fleet.starting import start_stream
+from handlers.fleet.turns import AT_ONCE, Outcome, StreamRequest, most_per_s
 from handlers.settings import FleetSettings
 from handlers.store.stream_records import StreamRecords
 
@@ -53,11 +53,11 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
     is_dry = bool(event.get("is_dry"))
     records = FleetRecords(store().dynamodb, settings.control_table, is_dry=is_dry)
     is_late = lambda: lambda_context.get_remaining_time_in_millis() < MARGIN_MS  # noqa: E731
-    round_of = lambda fleet, number: Round(records.document(fleet), known, states, number)  # noqa: E731
+    round_of = lambda fleet, number: Round(records.document(fleet), known_streams, read_states, number)  # noqa: E731
     ports = Ports(
         records,
         round_of,
-        ask,
+        request_stream,
         most_per_s(settings.streams_per_function),
         now_ms,
         lambda: time.monotonic_ns() // 1_000_000,
@@ -65,20 +65,20 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
         random.random,
     )
     if not is_dry:
-        starts()  # made here, because otherwise each thread would make a client
+        start_client()  # made here, because otherwise each thread would make a client
     answer = step(ports, event["execution"], is_dry=is_dry)
     logger.info("applied", extra={"answer": answer})
     return answer
 
 
-def known(after: str) -> Any:
+def known_streams(after: str) -> Any:
     """Yields the ids of the streams that were ever started, in order, beginning after this one."""
     while ids := store().streams(after, PAGE):
         yield from ids
         after = ids[-1]
 
 
-def states(stream_ids: Sequence[str]) -> dict[str, tuple[str, str]]:
+def read_states(stream_ids: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Returns the status and the reason of each stream that was ever started, as its `GET` shows them."""
     read, at_ms = store().read_for_status(stream_ids), now_ms()
     records = ((one, read(one)) for one in stream_ids)
@@ -90,14 +90,14 @@ def states(stream_ids: Sequence[str]) -> dict[str, tuple[str, str]]:
     return {one: (answer["status"], answer["reason"] or "") for one, answer in shown.items()}
 
 
-def starts() -> Any:
+def start_client() -> Any:
     """Returns the client that starts streams."""
     return boto3_client("stepfunctions", 1, START_S, AT_ONCE)
 
 
-def ask(wanted: Ask) -> tuple[Outcome, str]:
+def request_stream(wanted: StreamRequest) -> tuple[Outcome, str]:
     """Starts or stops the stream; returns the outcome, and why it failed if it did."""
     if not wanted.is_connected:
         store().stop(wanted.stream_id, at(now_ms()) or "", may_start=False)
         return Outcome.DONE, ""
-    return started(starts(), settings.start_machine_arn, wanted.stream_id)
+    return start_stream(start_client(), settings.start_machine_arn, wanted.stream_id)

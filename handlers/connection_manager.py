@@ -73,9 +73,9 @@ def start_repair(stream_id: str) -> None:
 
 def sign_token(cluster: str, region: str) -> tuple[str, int] | Closed:
     """Returns a token for a cluster of EKS, by this function's role."""
-    from handlers.aws.eks_tokens import signed
+    from handlers.aws.eks_tokens import sign_cluster_token
 
-    return signed(plain, cluster, region)
+    return sign_cluster_token(plain, cluster, region)
 
 
 plain = plain_aws(os.environ)
@@ -115,7 +115,7 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     that requests a profile gets the profile (`handlers/run/deployed_profiles.py`); an event of `streamkeeper doctor`
     gets the hosts and secrets that can be reached from here.
     """
-    if (answer := told(event, profiles) or _examined(event)) is not None:
+    if (answer := told(event, profiles) or _answer_doctor(event)) is not None:
         return answer
     clock = SystemClock()
     began_ms, remaining_ms = clock.now_ms(), lambda_context.get_remaining_time_in_millis()
@@ -138,10 +138,10 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     except errors.StreamkeeperError as error:
         logger.info(str(error), extra={"outcome": type(error).__name__})
         raise
-    return {"status": _returned(report.outcome), **_counts(report)}
+    return {"status": _status_or_error(report.outcome), **_counts(report)}
 
 
-def _examined(event: object) -> dict[str, Any] | None:
+def _answer_doctor(event: object) -> dict[str, Any] | None:
     """Returns the answer to `streamkeeper doctor`; None for any other event."""
     if not isinstance(event, Mapping) or "examine" not in event:
         return None
@@ -184,17 +184,17 @@ def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
     log, tables = GroupLog(log_one), GroupTables(client, sqs, **places)
     delays = Delays(*(delay_ms / 1000 for delay_ms in load_delays(os.environ)))
     reads = ReadProfiles(own_profile, ask_deployed)
-    reports = _logged(invocation.stream_id, reports_to(sqs, settings.dead_letter_queue_url))
+    reports = _with_log(invocation.stream_id, reports_to(sqs, settings.dead_letter_queue_url))
     try:
         outcome = run_group(invocation, tables, secrets, delays, SystemClock(), reads, log.report, reports)
-        return {"status": _returned(outcome)}
+        return {"status": _status_or_error(outcome)}
     finally:
         for profile, values in log.summed():
             logger.info("newer connections have taken over", extra={"profile": profile, **values})
             _print(document(values, "StreamTakenOver", profile=profile, group=invocation.stream_id, **_metrics()))
 
 
-def _logged(group: str, reports: Callable[[str, str, Outcome], None]) -> Callable[[str, str, Outcome], None]:
+def _with_log(group: str, reports: Callable[[str, str, Outcome], None]) -> Callable[[str, str, Outcome], None]:
     """Returns `reports` with a log line for each stream with a wrong profile, which no connection's end logs."""
 
     def logs(stream_id: str, execution: str, outcome: Outcome) -> None:
@@ -239,7 +239,7 @@ def _print(described: Mapping[str, Any]) -> None:
     print(json.dumps(described, separators=(",", ":")), flush=True)
 
 
-def _returned(outcome: Outcome) -> str:
+def _status_or_error(outcome: Outcome) -> str:
     """Returns the status that the function returns; raises the error that the outcome names."""
     if not outcome.error:
         return outcome.status

@@ -67,13 +67,13 @@ def handler(event: object, lambda_context: LambdaContext) -> Answer:
         problem = Problem("bad-query", str(error), error.field, error.fix)
     except StoreUnavailable as error:
         logger.error(str(error), extra={"stream_id": stream_id})
-        problem = _of_store(error)
+        problem = _store_problem(error)
     except Problem as error:
         problem = error
     return said(problem.status, problem.body(api_request_id), problem.headers | {"Content-Type": problems.CONTENT_TYPE})
 
 
-def _of_store(error: StoreUnavailable) -> Problem:
+def _store_problem(error: StoreUnavailable) -> Problem:
     """Returns the problem for a service that did not answer, or for a record that this version cannot read."""
     if error.is_unknown_layout:
         return Problem("unknown-layout", str(error))
@@ -203,7 +203,7 @@ def _redrive(asked: Asked) -> Answer:
     """200 with the outcomes of the stream's dead-letter messages."""
     if not asked.parts:
         stage.layout(asked)
-    from handlers.redrive.redriving import Stage, redriven
+    from handlers.redrive.redriving import Stage, redrive_stream
     from handlers.redrive.restore import Events
 
     is_late, settings, tables = late_after(REDRIVE_S), stage.settings, stage.client
@@ -218,7 +218,7 @@ def _redrive(asked: Asked) -> Answer:
         REDRIVE_HELD_S,
         is_late,
     )
-    return said(200, redriven(redrive, asked.stream_id, asked.parts))
+    return said(200, redrive_stream(redrive, asked.stream_id, asked.parts))
 
 
 def _repair(asked: Asked) -> Answer:

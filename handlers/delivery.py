@@ -31,7 +31,7 @@ from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import LOG, Order
 from handlers.deliver.arrivals import Arrivals
 from handlers.deliver.bells import Bell, Bells, Place
-from handlers.deliver.contract import Tools, sending
+from handlers.deliver.contract import Tools, make_sender
 from handlers.deliver.delivering import Delivery
 from handlers.deliver.delivery_metrics import document, lag_document
 from handlers.deliver.delivery_records import SinkRecords
@@ -85,7 +85,7 @@ profiles = Profiles(
 def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str, Any]:
     """Returns {}, or {"problem"} if a command was not carried out."""
     logger.append_keys(request_id=lambda_context.aws_request_id)
-    delivery = delivering(lambda: lambda_context.get_remaining_time_in_millis() - MARGIN_MS)
+    delivery = make_delivery(lambda: lambda_context.get_remaining_time_in_millis() - MARGIN_MS)
     if "Records" in event:
         written_ms = oldest_ms(event["Records"])
         if now_ms() - written_ms >= LATE_MS:
@@ -102,22 +102,22 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
     return {}
 
 
-def delivering(left_ms: Callable[[], int]) -> Delivery:
+def make_delivery(left_ms: Callable[[], int]) -> Delivery:
     """Returns the delivery of a call; `arrivals` keeps the newest arrivals from call to call."""
     ports = DeliveryPorts(
         targets=lambda stream_id: targets_of(check_stream_id(stream_id)),
-        sending=SharedRequests(lambda target: sending(target, TOOLS)).sending,
-        call=call,
+        sending=SharedRequests(lambda target: make_sender(target, TOOLS)).sender_of,
+        call=invoke_self,
         dead_letter=dead_letter,
         report=report,
         now_ms=now_ms,
         left_ms=left_ms,
         sleep=lambda ms: time.sleep(ms / 1000),
-        within=within,
+        within=run_within,
         each=in_threads,
         reread=lambda stream_id: profiles.forget(check_stream_id(stream_id)),
     )
-    return Delivery(arrivals, Bells(table), SinkRecords(table), Feed(arrivals, events, in_order), ports)
+    return Delivery(arrivals, Bells(table), SinkRecords(table), Feed(arrivals, events, read_in_order), ports)
 
 
 def in_threads(work: Callable[[Any], Any], several: Sequence[Any]) -> Iterable[Any]:
@@ -128,7 +128,7 @@ def in_threads(work: Callable[[Any], Any], several: Sequence[Any]) -> Iterable[A
         return list(threads.map(work, several))
 
 
-def within(several: Sequence[Callable[[], None]], ms: int) -> None:
+def run_within(several: Sequence[Callable[[], None]], ms: int) -> None:
     """Runs several functions in threads; returns when all are done, or after `ms` milliseconds."""
     threads = ThreadPoolExecutor(TOGETHER)
     done, _ = wait([threads.submit(one) for one in several], ms / 1000)
@@ -138,7 +138,7 @@ def within(several: Sequence[Callable[[], None]], ms: int) -> None:
         logger.error("not sent at once", exc_info=problem)
 
 
-def call(out: Sequence[Bell]) -> None:
+def invoke_self(out: Sequence[Bell]) -> None:
     """Invokes this function to answer the bells, in calls of their own."""
     for first in range(0, len(out), TOGETHER):
         several = [[*bell.place, bell.until_ms, bell.arrival] for bell in out[first : first + TOGETHER]]
@@ -171,7 +171,7 @@ def command(delivery: Delivery, event: Mapping[str, Any]) -> dict[str, Any]:
     return {"problem": problem} if (problem := "; ".join(problems)) else {}
 
 
-def in_order(stream_id: str, after: str, from_ms: int, at_ms: int) -> tuple[Order, Iterator[Entry]]:
+def read_in_order(stream_id: str, after: str, from_ms: int, at_ms: int) -> tuple[Order, Iterator[Entry]]:
     """Returns the kind of the stream's order, and its events after a place in that order."""
     layout = streams.layout(stream_id)
     if layout is None:
@@ -200,14 +200,14 @@ def _targets(profile: str, text: str) -> tuple[Target, ...]:
     return several
 
 
-def service(name: str) -> Any:
+def client_of(name: str) -> Any:
     """Returns the client of a service. Lambda's waits for the function, and never repeats a call."""
     if name == "lambda":
         return boto3_client("lambda", 1, INVOKE_S, TOGETHER)
     return boto3_client(name, TRIES, at_once=TOGETHER)
 
 
-TOOLS = Tools(service, lambda reference: secrets.read([reference])[reference], now_ms)
+TOOLS = Tools(client_of, lambda reference: secrets.read([reference])[reference], now_ms)
 
 
 def dead_letter(letter: Letter) -> bool:
@@ -216,7 +216,7 @@ def dead_letter(letter: Letter) -> bool:
     try:
         with translate_errors("SendMessage"):
             body = json.dumps({**said, "reason": letter.reason})
-            service("sqs").send_message(QueueUrl=settings.dead_letter_queue_url, MessageBody=body)
+            client_of("sqs").send_message(QueueUrl=settings.dead_letter_queue_url, MessageBody=body)
     except StoreUnavailable as problem:
         logger.error(str(problem), extra={"stream_id": letter.stream_id, "sink": letter.label})
         return False

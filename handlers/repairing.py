@@ -19,7 +19,7 @@ from aws_lambda_powertools import Logger
 from handlers.api.answers import at
 from handlers.api.figures import shown_repair
 from handlers.aws.clients import boto3_client, dynamodb
-from handlers.aws.eks_tokens import signed
+from handlers.aws.eks_tokens import sign_cluster_token
 from handlers.aws.error_translation import translate_errors
 from handlers.aws.lambda_environment import TimedContext, now_ms, plain_aws
 from handlers.aws.secret_values import SecretValues
@@ -126,7 +126,7 @@ def alert(stream_id: str, gap: Gap, repair: Repair) -> None:
         sqs().send_message(QueueUrl=settings.dead_letter_queue_url, MessageBody=body)
 
 
-tokens = OwnTokens(now_ms, RefreshTokens(client, settings.control_table), partial(signed, plain))
+tokens = OwnTokens(now_ms, RefreshTokens(client, settings.control_table), partial(sign_cluster_token, plain))
 
 
 def _answer(gap: Gap, repair: Repair) -> dict[str, Any]:

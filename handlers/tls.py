@@ -42,7 +42,7 @@ def own_tls(trust: Trust) -> ssl.SSLContext:
     else:
         made.verify_flags |= ssl.VERIFY_X509_STRICT
     if trust.certificate:
-        _show(made, trust)
+        _load_certificate(made, trust)
     return made
 
 
@@ -52,7 +52,7 @@ def check_trust(trust: Trust | None) -> None:
         own_tls(trust)
 
 
-def _show(context: ssl.SSLContext, trust: Trust) -> None:
+def _load_certificate(context: ssl.SSLContext, trust: Trust) -> None:
     # OpenSSL reads a certificate and its key only from a file. Only this user may read the file, which is then deleted.
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".pem") as file:
         file.write(f"{trust.certificate.rstrip()}\n{trust.key.rstrip()}\n")

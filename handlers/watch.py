@@ -25,7 +25,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from handlers.api.verdict import away as away_words
 from handlers.aws.clients import boto3_client
 from handlers.aws.clients import dynamodb as dynamodb_client
-from handlers.aws.error_translation import described
+from handlers.aws.error_translation import describe_error
 from handlers.aws.executions import Pace
 from handlers.aws.lambda_environment import LambdaContext, plain_aws
 from handlers.errors import StoreUnavailable
@@ -34,8 +34,8 @@ from handlers.settings import WatchSettings
 from handlers.store.control_table import Table
 from handlers.store.leases import Leases
 from handlers.watching import alerts
-from handlers.watching.lease_rounds import Rounds, Seen, Turn
-from handlers.watching.orphan_recovery import Orphans, StepFunctions, let_go
+from handlers.watching.lease_rounds import Findings, Rounds, Turn
+from handlers.watching.orphan_recovery import Orphans, StepFunctions, release_stopped
 
 TRIES = 3
 # The function has 55 seconds. It reads leases for READ_S, and queries Step Functions until ASK_S after its start.
@@ -70,7 +70,7 @@ class Memory:
         self.leases = Leases(dynamodb, settings.control_table)
         self.suspects = Turn(ASKED)
         self.rounds = Rounds(self.leases, settings.unconnected_after_ms, self.suspects)
-        self.names = {kind: alerts.Names(publish, words) for kind, words in alerts.KINDS.items()}
+        self.names = {kind: alerts.StreamAlerts(publish, words) for kind, words in alerts.KINDS.items()}
         # Whether subscribers were notified that a run does not reach every stream.
         self.is_partial_reported = False
         self.pace = Pace(AT_ONCE, A_SECOND, time.monotonic, time.sleep)
@@ -102,10 +102,10 @@ def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     metrics.add_metadata("Wanted", wanted)
     metrics.add_metadata("Unconnected", missing)
     metrics.flush_metrics()
-    named = tell(seen)
+    named = send_alerts(seen)
     dead_letters = count_dead_letters()
     repairs = start_repairs(now_ms)
-    orphans = mend(now_ms, began_s + ASK_S, seen.groups)
+    orphans = recover_orphans(now_ms, began_s + ASK_S, seen.groups)
     return {
         "is_whole": seen.is_whole,
         "wanted": wanted,
@@ -118,17 +118,17 @@ def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def logged(words: str, **fields: str) -> Iterator[None]:
+def log_refusals(words: str, **fields: str) -> Iterator[None]:
     """Logs a service's refusal in its block, and continues."""
     try:
         yield
     except (BotoCoreError, ClientError, StoreUnavailable) as problem:
-        logger.error(words, extra=fields | {"problem": described(problem)})
+        logger.error(words, extra=fields | {"problem": describe_error(problem)})
 
 
-def tell(seen: Seen) -> list[str]:
+def send_alerts(seen: Findings) -> list[str]:
     """Logs the streams that are not well, and sends a message about the new ones; returns their ids."""
-    others = alerts.of_groups(seen.groups)
+    others = alerts.group_words(seen.groups)
     away = {one: f"{away_words(length_ms).lower()}{others.get(one, '')}" for one, length_ms in seen.away_ms.items()}
     damage = {stream_id: ", ".join(names) for stream_id, names in seen.damage.items()}
     logged = {
@@ -146,14 +146,14 @@ def tell(seen: Seen) -> list[str]:
     last, named = memory().rounds.last, memory().names
     if seen.is_whole and last is not None:
         for kind, names in named.items():
-            names.forget_but(getattr(last, kind))
+            names.keep_only(getattr(last, kind))
     told = {kind: getattr(seen, kind) for kind in named} | {"away_ms": away, "damage": damage}
-    return [stream_id for kind, names in named.items() for stream_id in name(names, told[kind])]
+    return [stream_id for kind, names in named.items() for stream_id in send_alert(names, told[kind])]
 
 
-def name(names: alerts.Names, streams: Mapping[str, str]) -> list[str]:
+def send_alert(names: alerts.StreamAlerts, streams: Mapping[str, str]) -> list[str]:
     """Sends a message that names the new streams; returns their ids, or none if the topic refuses it."""
-    with logged("the message that names the streams was not sent"):
+    with log_refusals("the message that names the streams was not sent"):
         return names.report(streams)
     return []
 
@@ -162,8 +162,8 @@ def report_partial(reached: int) -> None:
     """Sends one message that a run does not reach every stream, with the number that it reached."""
     if memory().is_partial_reported:
         return
-    with logged("the message that the watch is late was not sent"):
-        publish(*alerts.partial(reached))
+    with log_refusals("the message that the watch is late was not sent"):
+        publish(*alerts.partial_run_message(reached))
         memory().is_partial_reported = True
 
 
@@ -175,7 +175,7 @@ def count_dead_letters() -> int | None:
     minutes late (SQS developer guide, "Monitoring Amazon SQS queues using CloudWatch").
     """
     name = "ApproximateNumberOfMessages"
-    with logged("the dead-letter queue does not answer"):
+    with log_refusals("the dead-letter queue does not answer"):
         answer = client("sqs").get_queue_attributes(QueueUrl=settings.dead_letter_queue_url, AttributeNames=[name])
         return int(answer["Attributes"][name])
     return None
@@ -187,19 +187,19 @@ def start_repairs(now_ms: int) -> list[str]:
     def start_one(stream_id: str) -> bool:
         return start(lambda: client("lambda"), settings.repair_function, stream_id)
 
-    with logged("the due repairs could not be read"):
+    with log_refusals("the due repairs could not be read"):
         return start_due(RepairWork(dynamodb, settings.control_table), now_ms, start_one)
     return []
 
 
-def mend(now_ms: int, late_at_s: float, groups: Mapping[str, Sequence[str]]) -> list[str]:
+def recover_orphans(now_ms: int, late_at_s: float, groups: Mapping[str, Sequence[str]]) -> list[str]:
     """Starts an execution for each suspect of this turn that is orphaned; returns the orphans.
 
     A stopped suspect is released instead. `groups` has the streams of each group that are away: the log names them
     beside an orphaned group.
     """
     states = StepFunctions(lambda: client("stepfunctions"), settings.state_machine_arn, memory().pace.take)
-    orphans = Orphans(states, memory().leases.read, states.youngest, may_start=lambda _: True)
+    orphans = Orphans(states, memory().leases.read, states.newest_successor, may_start=lambda _: True)
     table = Table(dynamodb, settings.control_table)
     orphaned = []
     for stream_id, lease in memory().suspects.take():
@@ -207,10 +207,10 @@ def mend(now_ms: int, late_at_s: float, groups: Mapping[str, Sequence[str]]) -> 
             logger.error("Step Functions is slow: the other streams are checked in a minute")
             break
         orphan = None
-        with logged("the stream could not be checked, or an orphan not started", stream_id=stream_id):
+        with log_refusals("the stream could not be checked, or an orphan not started", stream_id=stream_id):
             if not lease.stop:
                 orphan = orphans.check(stream_id, lease, now_ms)
-            elif let_go(table, stream_id, lease, now_ms, states.youngest):
+            elif release_stopped(table, stream_id, lease, now_ms, states.newest_successor):
                 logger.info("let go of a stopped stream", extra={"stream_id": stream_id, "execution": lease.execution})
         if orphan is not None:
             orphaned.append(stream_id)

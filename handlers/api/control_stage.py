@@ -120,7 +120,7 @@ class ControlStage:
     def begun(self, stream_id: str) -> Records | None:
         """Returns the execution of a stream whose first POST was answered a moment ago; None if there is none."""
         with contextlib.suppress(StoreUnavailable):
-            found = executions.begun(self.states(), self.settings.state_machine_arn, stream_id)
+            found = executions.find_first_execution(self.states(), self.settings.state_machine_arn, stream_id)
             return None if found is None else Records(Lease(execution=found[0], started_at_ms=found[1]), None, None, ())
         return None
 

@@ -25,7 +25,7 @@ def received(sqs: Any, queue_url: str, is_late: Callable[[], bool]) -> tuple[lis
     messages: list[dict[str, Any]] = []
     with translate_errors("ReceiveMessage"):
         try:
-            for some in letter_queue.received(sqs, queue_url, HELD_S, is_late):
+            for some in letter_queue.receive_batches(sqs, queue_url, HELD_S, is_late):
                 messages += some
                 if len(messages) >= MOST:
                     break

@@ -14,7 +14,7 @@ from handlers.api.answers import at
 from handlers.api.problems import Problem
 from handlers.api.verdict import counted
 from handlers.aws.error_translation import translate_errors
-from handlers.aws.executions import runs
+from handlers.aws.executions import is_running
 from handlers.fleet.fleet_records import APPLYING, DONE, Fleet, FleetRecords, digest_of
 from handlers.fleet.wanted import JSON, LINES, MOST_STREAMS, TOML, DocumentError, Wanted, read
 
@@ -30,7 +30,7 @@ def put(
     """
     before, digest = records.read(), digest_of(wanted)
     with translate_errors("StartExecution"):
-        if before.state == APPLYING and before.digest == digest and runs(states(), before.execution):
+        if before.state == APPLYING and before.digest == digest and is_running(states(), before.execution):
             return shown(before, now_ms, is_dry=is_dry)
         # The commands that sent the same document recognize it by the digest.
         name = f"{digest[:16]}-{now_ms}{'-dry' if is_dry else ''}"

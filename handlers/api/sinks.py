@@ -16,7 +16,7 @@ from handlers.api.queries import BadQuery, instant_ms, parameters_of
 from handlers.aws.error_translation import translate_errors
 from handlers.deliver.arrivals import Arrivals
 from handlers.deliver.delivery_records import SinkRecord, SinkRecords
-from handlers.deliver.operating import COMMANDS, Lag, current, lag
+from handlers.deliver.operating import COMMANDS, Lag, current_record, lag
 from handlers.store.control_table import Table
 
 FIELDS = {
@@ -39,7 +39,10 @@ class Sinks:
 
     def each(self, stream_id: str, labels: Iterable[str]) -> list[tuple[SinkRecord, Lag]]:
         """Returns the record of each sink that the profile names, and how far it is behind; raises StoreUnavailable."""
-        known = {record.sink: current(self._arrivals, stream_id, record) for record in self._records.all(stream_id)}
+        known = {
+            record.sink: current_record(self._arrivals, stream_id, record)
+            for record in self._records.read_all(stream_id)
+        }
         records = [known.get(label, SinkRecord(label)) for label in sorted(labels)]
         # A sink without a record begins with the next event.
         behind = (lag(self._arrivals, stream_id, one, self._events) if one.turn else Lag(0, 0) for one in records)

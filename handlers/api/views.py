@@ -38,7 +38,7 @@ def newest_machine(states: Client, stream_id: str, records: Records) -> dict[str
     """Returns the machine of the execution that holds the stream, else of the last one that connected it."""
     newest = max(records.connections, key=lambda one: one.fence, default=None)
     arn = records.lease.execution or (newest.execution if newest is not None else "")
-    found = executions.read(states, arn, NEWEST) if arn else None
+    found = executions.read_execution(states, arn, NEWEST) if arn else None
     if found is None:
         return {"stream": stream_id, "execution": None, "execution_status": None, "graph": None, "current": []}
     return machine(stream_id, *found)

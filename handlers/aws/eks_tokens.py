@@ -19,14 +19,14 @@ LIVES_MS, SIGNATURE_S = 15 * 60_000, 60
 _QUERY = {"Action": "GetCallerIdentity", "Version": "2011-06-15"}
 
 
-def signed(plain: PlainAws | None, cluster: str, region: str) -> tuple[str, int] | Closed:
+def sign_cluster_token(plain: PlainAws | None, cluster: str, region: str) -> tuple[str, int] | Closed:
     """Returns a token and its life in milliseconds, or why there is none.
 
     It is signed with the credentials in `plain`, or with those that botocore finds.
     """
     who = f"a token for the cluster {cluster!r} cannot be signed"
     try:
-        keys = _found() if plain is None else plain.credentials
+        keys = _find_credentials() if plain is None else plain.credentials
     except Exception as error:  # botocore reads files, runs programs and requests addresses for them
         return Closed("no_token", f"{who}: {type(error).__name__}")
     if keys is None:
@@ -37,11 +37,11 @@ def signed(plain: PlainAws | None, cluster: str, region: str) -> tuple[str, int]
 def token(keys: Credentials, cluster: str, region: str, stamp: str) -> str:
     """Returns the token; `stamp` is the time in UTC as 20260131T235959Z."""
     signer, host = Signer(keys, region, "sts"), f"sts.{region}.{dns_suffix(region)}"
-    address = signer.presigned(host, _QUERY, {CLUSTER_HEADER: cluster}, stamp, SIGNATURE_S)
+    address = signer.presigned_url(host, _QUERY, {CLUSTER_HEADER: cluster}, stamp, SIGNATURE_S)
     return PREFIX + base64.urlsafe_b64encode(address.encode()).decode().rstrip("=")
 
 
-def _found() -> Credentials | None:
+def _find_credentials() -> Credentials | None:
     import botocore.session
 
     found = botocore.session.get_session().get_credentials()

@@ -95,7 +95,7 @@ def quoted_id(response: object) -> str:
     return f", request {request_id}" if is_id else ""
 
 
-def described(error: "BotoCoreError | ClientError | StoreUnavailable") -> str:
+def describe_error(error: "BotoCoreError | ClientError | StoreUnavailable") -> str:
     """Returns the kind of an error for a log; for a refusal by AWS also its code and the request's id."""
     if isinstance(error, StoreUnavailable):
         return str(error)

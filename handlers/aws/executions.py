@@ -17,7 +17,7 @@ from handlers.aws.error_translation import translate_errors
 UNKNOWN = ("ExecutionDoesNotExist", "InvalidArn")
 
 
-def read(
+def read_execution(
     states: Callable[[], Any], arn: str, most_events: int
 ) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]] | None:
     """Returns DescribeExecution's answer, the definition, and at most `most_events` events, newest first.
@@ -41,7 +41,7 @@ def read(
     return description, json.loads(machine["definition"]), history["events"]
 
 
-def runs(states: Any, arn: str) -> bool:
+def is_running(states: Any, arn: str) -> bool:
     """Whether the execution runs; if Step Functions has forgotten it, it does not. `states` is boto3's client."""
     try:
         return bool(states.describe_execution(executionArn=arn)["status"] == "RUNNING")
@@ -49,7 +49,7 @@ def runs(states: Any, arn: str) -> bool:
         return False
 
 
-def begun(states: Any, machine_arn: str, stream_id: str) -> tuple[str, int] | None:
+def find_first_execution(states: Any, machine_arn: str, stream_id: str) -> tuple[str, int] | None:
     """Returns a stream's execution that its first POST started, if it runs, and its start in epoch milliseconds.
 
     It has not claimed the stream yet, so no record names it. start.asl.yml derives its name from the stream's id only.

@@ -93,12 +93,12 @@ def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
     )
     key_id, secret = environment.get("AWS_ACCESS_KEY_ID", ""), environment.get("AWS_SECRET_ACCESS_KEY", "")
     urls = (dynamodb_url, s3_url.replace("{bucket}", "bucket"), sqs_url)
-    if not (region and key_id and secret and all(map(_is_root, urls))):
+    if not (region and key_id and secret and all(map(_is_bare_host, urls))):
         return None
     credentials = Credentials(key_id, secret, environment.get("AWS_SESSION_TOKEN", ""))
-    return PlainAws(region, dynamodb_url, credentials, s3_url, sqs_url, lambda_url if _is_root(lambda_url) else "")
+    return PlainAws(region, dynamodb_url, credentials, s3_url, sqs_url, lambda_url if _is_bare_host(lambda_url) else "")
 
 
-def _is_root(url: str) -> bool:
+def _is_bare_host(url: str) -> bool:
     """Returns whether the URL is a scheme, a host and perhaps a port, without a path: the signature is over "/"."""
     return re.fullmatch(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?/?", url) is not None

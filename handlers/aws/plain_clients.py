@@ -30,7 +30,7 @@ _CODE = re.compile(rb"<Code>([A-Za-z0-9.]{1,100})</Code>")
 
 
 @dataclass(eq=False, repr=False)
-class _Plain:
+class _PlainClient:
     """A service at one endpoint, over one connection."""
 
     url: str
@@ -50,18 +50,18 @@ class _Plain:
         """Closes the idle connection."""
         self._http.clear()
 
-    def _signed(
+    def _signed_headers(
         self, method: str, host: str, path: str, body_sha256: str, headers: dict[str, str] | None = None
     ) -> dict[str, str]:
         """Returns the headers of a request to that path, spelled as in the signature."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        signed = dict(sorted(self.signer.dated({"host": host, **(headers or {})}, stamp).items()))
+        signed = dict(sorted(self.signer.with_date({"host": host, **(headers or {})}, stamp).items()))
         signed["authorization"] = self.signer.authorization(method, path, signed, body_sha256, stamp)
         del signed["host"]  # http.client always sends this header
         return signed
 
 
-class PlainS3(_Plain):
+class PlainS3(_PlainClient):
     """S3 in one region. `url` is an endpoint whose paths begin with the bucket, or, with {bucket}, whose host does.
 
     A request is sent at most `tries` times.
@@ -92,13 +92,13 @@ class PlainS3(_Plain):
             try:
                 answer = self._exchange(method, bucket, key, body, digest.hexdigest(), size_bytes, unless)
             except urllib3.exceptions.HTTPError as error:
-                failure = not_answered(self.url, error)
+                failure = transport_error(self.url, error)
                 continue
             if answer.status == 200:
                 return answer
             code = _CODE.search(answer.data)
             name = code[1].decode() if code else str(answer.status)
-            failure = _refused(operation, answer, name, "x-amz-request-id", {"RetryAttempts": retry})
+            failure = _refusal(operation, answer, name, "x-amz-request-id", {"RetryAttempts": retry})
             if answer.status not in _TRANSIENT:
                 break
         raise failure
@@ -110,7 +110,7 @@ class PlainS3(_Plain):
         # "Create a canonical request": for S3 alone the path is encoded once.
         path = quote(f"/{key}" if is_by_host else f"/{bucket}/{key}", safe="/~")
         url = self.url.replace("{bucket}", bucket)
-        headers = self._signed(method, urlsplit(url).netloc, path, sha256, {"x-amz-content-sha256": sha256})
+        headers = self._signed_headers(method, urlsplit(url).netloc, path, sha256, {"x-amz-content-sha256": sha256})
         pieces = None
         if unless:
             headers["if-none-match"] = unless
@@ -120,7 +120,7 @@ class PlainS3(_Plain):
         return self._http.request(method, url + path, headers=headers, body=pieces, redirect=False)
 
 
-class PlainLambda(_Plain):
+class PlainLambda(_PlainClient):
     """Lambda at one endpoint."""
 
     def invoke(self, *, FunctionName: str, Payload: bytes, InvocationType: str = "") -> dict[str, Any]:
@@ -129,21 +129,23 @@ class PlainLambda(_Plain):
         # "Create a canonical request": "each path segment must be URI-encoded twice (except for Amazon S3 …)".
         twice = quote(path, safe="/~")
         kind = {"x-amz-invocation-type": InvocationType} if InvocationType else {}
-        headers = self._signed("POST", urlsplit(self.url).netloc, twice, hashlib.sha256(Payload).hexdigest(), kind)
+        headers = self._signed_headers(
+            "POST", urlsplit(self.url).netloc, twice, hashlib.sha256(Payload).hexdigest(), kind
+        )
         try:
             answer = self._http.request("POST", self.url + path, headers=headers, body=Payload)
         except urllib3.exceptions.HTTPError as error:
-            raise not_answered(self.url, error) from None
+            raise transport_error(self.url, error) from None
         # 202: the event is queued, and no result is awaited.
         if answer.status not in (200, 202):
             code = answer.headers.get("x-amzn-errortype", str(answer.status)).partition(":")[0]
-            raise _refused("Invoke", answer, code, "x-amzn-requestid")
+            raise _refusal("Invoke", answer, code, "x-amzn-requestid")
         said = {"Payload": io.BytesIO(answer.data)}
         failed = answer.headers.get("x-amz-function-error")
         return said if failed is None else said | {"FunctionError": failed}
 
 
-def _refused(
+def _refusal(
     operation: str, answer: urllib3.BaseHTTPResponse, code: str, id_header: str, more: dict[str, int] | None = None
 ) -> Any:
     """Returns botocore's error for an answer that is not a success."""
@@ -153,7 +155,7 @@ def _refused(
     return ClientError({"Error": {"Code": code, "Message": ""}, "ResponseMetadata": metadata}, operation)
 
 
-def not_answered(url: str, error: urllib3.exceptions.HTTPError) -> Any:
+def transport_error(url: str, error: urllib3.exceptions.HTTPError) -> Any:
     """Returns botocore's error for a transport error; imported at the first one: most functions never have one."""
     from botocore import exceptions
 

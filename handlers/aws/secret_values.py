@@ -54,14 +54,14 @@ class SecretValues:
         values: dict[Reference, str] = {}
         fresh: set[tuple[str, str]] = set()
         for reference in references:
-            whole = reference._replace(name=self._whole(reference))
+            whole = reference._replace(name=self._read_whole(reference))
             place = (whole.kept_in, whole.name)
             text = self._text(whole, anew=anew and place not in fresh)
             fresh.add(place)
             values[reference] = _part(whole, text)
         return values
 
-    def sendable(self, profile: Profile, stream_id: str, *, anew: bool) -> tuple[Secrets, str]:
+    def read_for_request(self, profile: Profile, stream_id: str, *, anew: bool) -> tuple[Secrets, str]:
         """Returns the values for the next request of a stream, and why it cannot be made; "" if it can."""
         try:
             values = self.read(profile.secrets, anew=anew)
@@ -70,10 +70,12 @@ class SecretValues:
             return {}, str(error)
         return values, ""
 
-    def _whole(self, reference: Reference) -> str:
+    def _read_whole(self, reference: Reference) -> str:
         name = reference.name if reference.name.startswith("/") else f"{self._prefix}{reference.name}"
         if not name.startswith(self._prefix):
-            raise StreamRejected(f"{named(reference)} is not under {self._prefix}, where this stage's secrets are")
+            raise StreamRejected(
+                f"{secret_name(reference)} is not under {self._prefix}, where this stage's secrets are"
+            )
         return name
 
     def _text(self, reference: Reference, *, anew: bool) -> str:
@@ -85,11 +87,11 @@ class SecretValues:
             provider = self._provider(reference.kept_in)
             value = provider.get(reference.name, max_age=MAX_AGE_S, force_fetch=anew, **decrypt)
         except GetParameterError as error:
-            raise _explained(reference, error.__context__) from None
+            raise _explain(reference, error.__context__) from None
         except BotoCoreError as error:  # the client itself cannot be made: no region, or no such AWS profile
-            raise _explained(reference, error) from None
+            raise _explain(reference, error) from None
         if not isinstance(value, str) or not value:
-            raise StreamRejected(f"{named(reference)} is not a text")
+            raise StreamRejected(f"{secret_name(reference)} is not a text")
         return value
 
 
@@ -101,15 +103,15 @@ def _provider(kept_in: str, client: Callable[[str], Any]) -> Any:
     return parameters.SecretsProvider(boto3_client=client("secretsmanager"))
 
 
-def _explained(reference: Reference, cause: BaseException | None) -> Exception:
+def _explain(reference: Reference, cause: BaseException | None) -> Exception:
     """Returns an error with the secret's name only, because the client's own message quotes the request."""
     from botocore.exceptions import ClientError
 
     code = cause.response.get("Error", {}).get("Code", "") if isinstance(cause, ClientError) else ""
     request = quoted_id(cause.response) if isinstance(cause, ClientError) else ""
     if code in _FINAL:
-        return StreamRejected(f"{named(reference)} cannot be read: {code}{request}")
-    return StreamDropped(f"{named(reference)} cannot be read now: {code or type(cause).__name__}{request}")
+        return StreamRejected(f"{secret_name(reference)} cannot be read: {code}{request}")
+    return StreamDropped(f"{secret_name(reference)} cannot be read now: {code or type(cause).__name__}{request}")
 
 
 def _part(reference: Reference, text: str) -> str:
@@ -118,12 +120,14 @@ def _part(reference: Reference, text: str) -> str:
     try:
         value = json.loads(text)[reference.key]
     except (ValueError, RecursionError, KeyError, TypeError):
-        raise StreamRejected(f"{named(reference)} is not a JSON object with the field {reference.key!r}") from None
+        raise StreamRejected(
+            f"{secret_name(reference)} is not a JSON object with the field {reference.key!r}"
+        ) from None
     if not isinstance(value, str) or not value:
-        raise StreamRejected(f"the field {reference.key!r} of {named(reference)} is not a text")
+        raise StreamRejected(f"the field {reference.key!r} of {secret_name(reference)} is not a text")
     return value
 
 
-def named(reference: Reference) -> str:
+def secret_name(reference: Reference) -> str:
     """Returns the name of the secret in messages."""
     return f"the {'parameter' if reference.kept_in == 'ssm' else 'secret'} {reference.name!r}"

@@ -23,12 +23,12 @@ Name = tuple[str, str]
 
 
 @dataclass
-class Refused:
+class RefusedEvents:
     """What a worker's sink has refused, and since when."""
 
     _since_ms: dict[Name, int] = field(default_factory=dict)
 
-    def passed(self, page: Page, outcomes: Outcomes, finished: Container[Name], now_ms: int) -> list[Message]:
+    def to_set_apart(self, page: Page, outcomes: Outcomes, finished: Container[Name], now_ms: int) -> list[Message]:
         """Returns the first events that the sink refused in all short back-offs, while it took later ones.
 
         `finished` are those that it took. In a replay, which a person watches, none is passed. A sink that refuses more
@@ -50,7 +50,7 @@ class Refused:
         return passed[: max(0, MOST_APART - known)]
 
 
-def sent_again(
+def resend_set_apart(
     record: SinkRecord,
     now_ms: int,
     read: Callable[[Sequence[Apart]], Iterable[tuple[Apart, Message | None]]],
@@ -75,10 +75,10 @@ def sent_again(
     waits = [one for one, message in found if message not in (*outcomes.taken, *buried)]
     left = [*several[PARALLEL:], *waits]
     return replace(
-        record.setting_apart(left, now_ms + AGAIN_MS if waits else now_ms),
+        record.with_set_apart(left, now_ms + AGAIN_MS if waits else now_ms),
         delivered=record.delivered + len(outcomes.taken),
         dead_lettered=record.dead_lettered + len(buried),
         failed=record.failed + len(outcomes.waiting),
-        waits=next((refusal.reason for refusal in outcomes.refused), record.waits) if left else "",
+        waits=next((refusal.reason for refusal in outcomes.refusals), record.waits) if left else "",
         at_ms=now_ms,
     )

@@ -82,7 +82,7 @@ class Arrival:
         """Whether the sink took all of it before it was noted."""
         return label in self.taken and label not in self.part
 
-    def after(self, place: int) -> list[tuple[Entry, int, int]]:
+    def entries_from(self, place: int) -> list[tuple[Entry, int, int]]:
         """Returns its entries from the `place`th event on, each with how many come before it, and are done in it."""
         left, before = list[tuple[Entry, int, int]](), 0
         for entry in self.entries:
@@ -95,7 +95,7 @@ class Arrival:
 _EMPTY = Arrival(0, 0, 0, 0, "")
 
 
-class Took(NamedTuple):
+class Taken(NamedTuple):
     """What a sink took of an arrival before it is noted: `messages` more than the `before` that it had taken.
 
     They are those of the first `part` events; `part` is 0 if it took all.
@@ -106,11 +106,11 @@ class Took(NamedTuple):
     part: int = 0
 
 
-class Sent(NamedTuple):
-    """What sinks took of an arrival before it is noted; `behind` is the newest one before it, which was just read."""
+class SentAtOnce(NamedTuple):
+    """What sinks took of an arrival before it is noted; `last_arrival` came before it, and was just read."""
 
-    behind: Arrival = _EMPTY
-    took: Mapping[str, Took] = {}
+    last_arrival: Arrival = _EMPTY
+    taken: Mapping[str, Taken] = {}
 
 
 class Arrivals:
@@ -124,41 +124,43 @@ class Arrivals:
         self,
         brought: Mapping[str, tuple[Sequence[Entry], str]],
         now_ms: int,
-        sent: Mapping[str, Sent] | None = None,
-        waits: WaitBeforeRetry | None = None,
+        sent: Mapping[str, SentAtOnce] | None = None,
+        wait_before_retry: WaitBeforeRetry | None = None,
     ) -> dict[str, Arrival]:
         """Notes an arrival for each stream and returns it; raises StoreUnavailable.
 
         `brought` has each stream's entries in order, and the mark of the records; `sent` has what sinks took of them,
-        `waits` gives a busy table time.
+        `wait_before_retry` gives a busy table time.
         """
         noted: dict[str, Arrival] = {}
         wanted = dict(brought)
         if len(self._ends) + len(wanted) > MOST_ENDS:
             self._ends = {}
         # The arrivals that were just read are at least as new as those that this sandbox remembers.
-        self._ends |= {one: of.behind for one, of in (sent or {}).items() if of.behind.number}
+        self._ends |= {one: of.last_arrival for one, of in (sent or {}).items() if of.last_arrival.number}
         for _ in range(MOST_TRIES):
             for stream_id in wanted.keys() - self._ends.keys():
-                self._ends[stream_id] = self.end(stream_id) or _EMPTY
+                self._ends[stream_id] = self.last_arrival(stream_id) or _EMPTY
             # A repeated call, or one whose answer was lost, finds its own arrival.
             noted |= {one: self._ends[one] for one, (_, mark) in wanted.items() if self._ends[one].mark == mark}
             wanted = {one: wanted[one] for one in wanted if one not in noted}
             if not wanted:
                 return noted
             made = [
-                self._next(one, tuple(entries), mark, now_ms, (sent or {}).get(one, Sent()))
+                self._next_arrival(one, tuple(entries), mark, now_ms, (sent or {}).get(one, SentAtOnce()))
                 for one, (entries, mark) in wanted.items()
             ]
             items = [_item(one, arrival) for one, arrival in zip(wanted, made, strict=True)]
-            for one, arrival, is_new in zip(wanted, made, self._table.insert(items, waits), strict=True):
+            for one, arrival, is_new in zip(wanted, made, self._table.insert(items, wait_before_retry), strict=True):
                 if is_new:
                     self._ends[one] = arrival
                 else:
                     del self._ends[one]
         raise StoreUnavailable("other calls took every number that an arrival tried")
 
-    def _next(self, stream_id: str, entries: tuple[Entry, ...], mark: str, now_ms: int, sent: Sent) -> Arrival:
+    def _next_arrival(
+        self, stream_id: str, entries: tuple[Entry, ...], mark: str, now_ms: int, sent: SentAtOnce
+    ) -> Arrival:
         end = self._ends[stream_id]
         # Once all arrivals may have expired, the preceding one is unknown, and the number is the time. That is above
         # every former number, because no stream has a thousand arrivals a second.
@@ -169,27 +171,27 @@ class Arrivals:
         # If another call has noted events since, a sink must have taken those as well.
         taken = {
             label: end.taken.get(label, one.before) + one.messages
-            for label, one in sent.took.items()
-            if end.number == sent.behind.number or end.is_taken_by(label)
+            for label, one in sent.taken.items()
+            if end.number == sent.last_arrival.number or end.is_taken_by(label)
         }
-        part = {label: one.part for label, one in sent.took.items() if label in taken and one.part}
+        part = {label: one.part for label, one in sent.taken.items() if label in taken and one.part}
         return Arrival(following, before, total, now_ms, mark, entries, taken, part)
 
-    def end(self, stream_id: str) -> Arrival | None:
+    def last_arrival(self, stream_id: str) -> Arrival | None:
         """Returns the newest arrival; None if there is none. Raises StoreUnavailable."""
-        return next(iter(self.newest(stream_id, 1)), None)
+        return next(iter(self.newest_arrivals(stream_id, 1)), None)
 
-    def newest(self, stream_id: str, most: int) -> list[Arrival]:
+    def newest_arrivals(self, stream_id: str, most: int) -> list[Arrival]:
         """Returns the newest arrivals, the newest first; raises StoreUnavailable."""
         return [arrival_of(item) for item in self._table.newest_records(stream_id, PREFIX, most)]
 
-    def since(self, stream_id: str, from_number: int, most: int) -> list[Arrival]:
+    def arrivals_from(self, stream_id: str, from_number: int, most: int) -> list[Arrival]:
         """Returns the first arrivals from a number on; raises StoreUnavailable."""
         values = {":stream": stream_id, ":from": _sort_key(from_number), ":behind": _BEHIND}
         condition = "PK = :stream AND SK BETWEEN :from AND :behind"
         return [arrival_of(item) for item in self._table.query_first(most, condition, values, ConsistentRead=True)]
 
-    def preceding(self, stream_id: str, number: int) -> Arrival | None:
+    def arrival_before(self, stream_id: str, number: int) -> Arrival | None:
         """Returns the last arrival before the number; None if there is none. Raises StoreUnavailable."""
         values = {":stream": stream_id, ":first": PREFIX, ":last": _sort_key(number - 1)}
         condition = "PK = :stream AND SK BETWEEN :first AND :last"
@@ -197,8 +199,8 @@ class Arrivals:
         return arrival_of(items[0]) if items else None
 
 
-def _sort_key(of: int) -> str:
-    return f"{PREFIX}{of:0{_DIGITS}d}"
+def _sort_key(number: int) -> str:
+    return f"{PREFIX}{number:0{_DIGITS}d}"
 
 
 def _item(stream_id: str, arrival: Arrival) -> Item:
@@ -210,14 +212,14 @@ def _item(stream_id: str, arrival: Arrival) -> Item:
         "total": number_value(arrival.total),
         "at_ms": number_value(arrival.at_ms),
         "mark": {"S": arrival.mark},
-        "entries": _packed(entries, UNIT_BYTES - len(taken)),
+        "entries": _pack(entries, UNIT_BYTES - len(taken)),
         **({"taken": {"S": taken}} if arrival.taken else {}),
         **({"part": {"S": json.dumps(arrival.part, ensure_ascii=False)}} if arrival.part else {}),
         **expiry(arrival.at_ms, KEEP_DAYS),
     }
 
 
-def _packed(entries: str, most: int) -> Item:
+def _pack(entries: str, most: int) -> Item:
     """Returns the text, compressed if it would take more than one write unit: entries resemble each other."""
     return {"S": entries} if len(entries) < most else {"B": zlib.compress(entries.encode())}
 

@@ -11,13 +11,13 @@ from dataclasses import field, replace
 from itertools import takewhile
 from typing import NamedTuple
 
-from handlers.deliver.arrivals import Arrival, Sent, Took
+from handlers.deliver.arrivals import Arrival, SentAtOnce, Taken
 from handlers.deliver.bells import Place
 from handlers.deliver.contract import Message, Promises
-from handlers.deliver.delivery_records import SinkRecord, SinkRecords, settled
+from handlers.deliver.delivery_records import SinkRecord, SinkRecords, with_taken
 from handlers.deliver.feed import messages_of
 from handlers.deliver.sending import PARALLEL, Each, Send, send_all
-from handlers.deliver.table_records import Brought, decoded
+from handlers.deliver.table_records import Brought, decode_image
 from handlers.errors import StoreUnavailable
 from handlers.profile.deliver_field import Target
 from handlers.values import dataclass
@@ -49,31 +49,31 @@ class AtOnce:
     brought: Brought
     targets: Sequence[Target]
     records: SinkRecords
-    sending: Mapping[Target, tuple[Promises, Send]]
+    senders: Mapping[Target, tuple[Promises, Send]]
     now_ms: Callable[[], int]
     each: Each
     until_ms: int
-    _sent: Sent = field(default_factory=Sent)
+    _sent: SentAtOnce = field(default_factory=SentAtOnce)
     _records: dict[str, SinkRecord] = field(default_factory=dict)
-    _took: dict[str, Took] = field(default_factory=dict)
+    _taken: dict[str, Taken] = field(default_factory=dict)
     _rests: dict[str, int] = field(default_factory=dict)
 
     @property
-    def sent(self) -> Sent:
+    def taken_so_far(self) -> SentAtOnce:
         """What sinks have taken by now, and after which arrival."""
-        return self._sent._replace(took=dict(self._took))
+        return self._sent._replace(taken=dict(self._taken))
 
     def run(self) -> None:
         """Sends to each sink that may take it at once, the quickest first; nothing if an event cannot be read."""
         try:
-            end, known = self.records.with_end(self.stream_id, len(self.targets))
+            end, known = self.records.read_with_arrival(self.stream_id, len(self.targets))
         except StoreUnavailable:
             return
         messages, places, problem = self._messages()
         if end is None or not end.is_newest(self.now_ms()) or end.mark == self.brought.mark or problem:
             return
-        self._sent, self._records = Sent(end), known
-        tries = [one for target in self.targets if (one := self._try(target, end, len(messages))) is not None]
+        self._sent, self._records = SentAtOnce(end), known
+        tries = [one for target in self.targets if (one := self._plan_try(target, end, len(messages))) is not None]
         for one in sorted(tries, key=lambda one: one.record.took_ms):
             outcomes = send_all(
                 messages,
@@ -88,7 +88,7 @@ class AtOnce:
             count = sum(1 for _ in leading)
             if self.now_ms() <= self.until_ms and (count or not messages):
                 part = places[count - 1] if count < len(messages) else 0
-                self._took[one.record.sink] = Took(one.record.delivered, count, part)
+                self._taken[one.record.sink] = Taken(one.record.delivered, count, part)
             if outcomes.rest_ms:
                 self._rests[one.record.sink] = self.now_ms() + outcomes.rest_ms
 
@@ -96,38 +96,38 @@ class AtOnce:
         """Returns the messages, how far in the arrival each lies, and what cannot be read."""
         messages, places, problems, before = list[Message](), list[int](), "", 0
         for entry, image in zip(self.brought.entries, self.brought.images, strict=True):
-            made, problem = messages_of(self.stream_id, decoded(image))
+            made, problem = messages_of(self.stream_id, decode_image(image))
             messages += made
             places += [before + at for at, _ in enumerate(made, 1)]
             problems, before = problems + problem, before + entry.events
         return messages, places, problems
 
-    def _try(self, target: Target, end: Arrival, messages: int) -> _Try | None:
+    def _plan_try(self, target: Target, end: Arrival, messages: int) -> _Try | None:
         """Returns how to send to a sink; None if something else comes first, or it may take too long."""
         record = self._records.get(target.label)
         if record is None or target.wait_ms:
             return None
-        record = settled(record, end)
+        record = with_taken(record, end)
         is_free = not (record.is_paused or record.is_replaying or record.failures)
         if not is_free or not record.took_ms or not record.is_at(end):
             return None
-        promises, send = self.sending[target]
+        promises, send = self.senders[target]
         in_order = target.in_order and promises.order != "none"
         most = 1 if promises.order == "message" and target.in_order else promises.most_messages
         rounds = -(-messages // (most if in_order else most * PARALLEL))
         return _Try(record, promises, send, target) if rounds * record.took_ms <= EXPECTED_MS else None
 
-    def settled(self, arrival: Arrival) -> dict[str, int]:
+    def settle_records(self, arrival: Arrival) -> dict[str, int]:
         """Returns how many events each sink took of the arrival, which is noted now; raises StoreUnavailable.
 
         Records that have stood for long are written, and those of sinks that ask to be left alone for some time.
         """
-        took = {label: one.messages for label, one in self._took.items() if label in arrival.taken}
+        took = {label: one.messages for label, one in self._taken.items() if label in arrival.taken}
         rests = dict(self._rests)
         for label in took | rests:
             record = self._records[label]
             if label in rests or arrival.at_ms - record.at_ms >= SETTLED_EVERY_MS:
-                record = replace(settled(record, arrival), rest_until_ms=rests.get(label, 0))
+                record = replace(with_taken(record, arrival), rest_until_ms=rests.get(label, 0))
                 # If it was saved since, the newer record knows more.
                 self.records.save(Place(self.stream_id, label), record)
         return took

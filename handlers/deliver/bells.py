@@ -33,7 +33,7 @@ class Place(NamedTuple):
     label: str
 
     @property
-    def later(self) -> "Place":
+    def resend_place(self) -> "Place":
         """The place of the bell that rings for the sink when it is sent again what was set apart."""
         return Place(self.stream_id, f"{LATER}{self.label}")
 
@@ -56,9 +56,9 @@ class Bells:
     def __init__(self, table: Table) -> None:
         self._table = table
 
-    def ring(self, bells: Sequence[Bell], waits: WaitBeforeRetry | None = None) -> list[Bell]:
-        """Returns the bells that were not out, and are now; `waits` as in Arrivals.note. Raises StoreUnavailable."""
-        is_new = self._table.insert([_item(bell) for bell in bells], waits)
+    def ring(self, bells: Sequence[Bell], wait_before_retry: WaitBeforeRetry | None = None) -> list[Bell]:
+        """Returns the bells that were not out, and are now, with waits as in Arrivals.note. Raises StoreUnavailable."""
+        is_new = self._table.insert([_item(bell) for bell in bells], wait_before_retry)
         return [bell for bell, is_out in zip(bells, is_new, strict=True) if is_out]
 
     def hold(self, bell: Bell, until_ms: int) -> Bell | None:
@@ -79,22 +79,22 @@ class Bells:
         """Takes the bell back, unless it was rung again since."""
         self._table.delete(_key(bell.place), "#until_ms = :mine", {":mine": number_value(bell.until_ms)})
 
-    def at(self, place: Place) -> Bell | None:
+    def find(self, place: Place) -> Bell | None:
         """Returns the bell of a place; None if none is out."""
         key_ = _key(place)
         item = self._table.get(key_["PK"]["S"], key_["SK"]["S"])
         return None if item is None else _bell(item)
 
-    def out(self) -> Iterator[Bell]:
+    def read_all(self) -> Iterator[Bell]:
         """Yields every bell that is out; raises StoreUnavailable."""
         for partition in range(PARTITIONS):
             values = {":bells": _partition(partition)}
             yield from map(_bell, self._table.query_items("PK = :bells", values, ConsistentRead=True, Limit=_PAGE))
 
 
-def _partition(of: int) -> str:
+def _partition(number: int) -> str:
     # No stream's id begins like this.
-    return f"#bells#{of}"
+    return f"#bells#{number}"
 
 
 def _key(place: Place) -> Item:

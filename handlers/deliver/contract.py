@@ -3,7 +3,7 @@
     def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]
 
 It sends the batch in one request, and returns the refusals by the messages' places in the batch; an empty mapping if
-all were taken. It does not catch what a client raises: `sending` turns that into a refusal, which is final if
+all were taken. It does not catch what a client raises: `make_sender` turns that into a refusal, which is final if
 `PROMISES.final` has its code. A module is imported when the first profile needs it. Invariants: a batch is never larger
 than the sink promises, and has at least one message; no refusal holds a service's own words, which may quote an event.
 """
@@ -81,9 +81,9 @@ class Promises:
 _AROUND_BYTES = 4096
 
 
-def promised(target: Target) -> Promises:
+def promises_of(target: Target) -> Promises:
     """Returns what a target promises: a batch of events is one message, and so taken whole."""
-    promises: Promises = sink(target.kind).PROMISES
+    promises: Promises = sink_module(target.kind).PROMISES
     if target.batch == 1:
         return promises
     most_bytes = promises.most_message_bytes - _AROUND_BYTES
@@ -97,7 +97,7 @@ def promised(target: Target) -> Promises:
     )
 
 
-def batched(batch: Sequence[Message]) -> Message:
+def merge_batch(batch: Sequence[Message]) -> Message:
     """Returns one message with all events of a batch: {"stream": …, "events": [ … ]}."""
     events = ",".join(message.text for message in batch)
     text = f'{{"stream":{json.dumps(batch[0].stream_id)},"events":[{events}]}}'
@@ -118,14 +118,14 @@ class Tools:
 
 
 @cache
-def sink(kind: str) -> Any:
+def sink_module(kind: str) -> Any:
     """Returns the module of a kind of sink."""
     return import_module(f"handlers.deliver.sinks.{_MODULES.get(kind, kind)}")
 
 
-def sending(target: Target, tools: Tools) -> tuple[Promises, Callable[[Sequence[Message]], Mapping[int, Refusal]]]:
+def make_sender(target: Target, tools: Tools) -> tuple[Promises, Callable[[Sequence[Message]], Mapping[int, Refusal]]]:
     """Returns the target's promises, and a function that sends a batch to it and raises nothing."""
-    module = sink(target.kind)
+    module = sink_module(target.kind)
     if hasattr(module, "SERVICE"):
         # Making a client takes longer than a request.
         tools.client(module.SERVICE)
@@ -135,7 +135,7 @@ def sending(target: Target, tools: Tools) -> tuple[Promises, Callable[[Sequence[
 
         try:
             if target.batch > 1:
-                whole = module.send([batched(batch)], target, tools).get(0)
+                whole = module.send([merge_batch(batch)], target, tools).get(0)
                 return {} if whole is None else dict.fromkeys(range(len(batch)), whole)
             refusals: Mapping[int, Refusal] = module.send(batch, target, tools)
             return refusals
@@ -151,4 +151,4 @@ def sending(target: Target, tools: Tools) -> tuple[Promises, Callable[[Sequence[
             refusal = Refusal("its answer does not say what it took")
         return dict.fromkeys(range(len(batch)), refusal)
 
-    return promised(target), send
+    return promises_of(target), send

@@ -11,11 +11,11 @@ from heapq import nsmallest
 from handlers.deliver.arrivals import Arrivals
 from handlers.deliver.at_once import BOUND_MS, AtOnce
 from handlers.deliver.bells import ANSWERED_MS, LATER, Bell, Bells, Place
-from handlers.deliver.delivery_records import SinkRecord, SinkRecords, settled
+from handlers.deliver.delivery_records import SinkRecord, SinkRecords, with_taken
 from handlers.deliver.feed import Feed
-from handlers.deliver.operating import Command, Lag, current, lag, new, unnoted
+from handlers.deliver.operating import Command, Lag, current_record, lag, new_record, unnoted_lag
 from handlers.deliver.sending import REST_MS
-from handlers.deliver.table_records import Brought, Record, by_stream
+from handlers.deliver.table_records import Brought, Record, group_by_stream
 from handlers.deliver.worker import DeliveryPorts, Worked, Worker
 from handlers.errors import StoreUnavailable
 from handlers.profile.deliver_field import Target
@@ -48,20 +48,20 @@ class Delivery:
 
         After that error Lambda brings the same records again.
         """
-        found = by_stream(brought)
+        found = group_by_stream(brought)
         targets = {stream_id: self._targets(stream_id) for stream_id in found}
         now_ms = self.ports.now_ms()
         newest_ms = max((entry.received_at_ms for one in found.values() for entry in one.entries), default=0)
         # A full batch that is late means that more waits in the shard.
         is_behind = len(brought) >= self.ports.batch and now_ms - newest_ms > BEHIND_MS
-        tries = {} if is_behind else self._tries(found, targets)
-        sent = {stream_id: one.sent for stream_id, one in tries.items()}
+        tries = {} if is_behind else self._send_at_once(found, targets)
+        sent = {stream_id: one.taken_so_far for stream_id, one in tries.items()}
         # Without a profile the sinks are unknown, so one bell stands for all: they begin here once there is one.
         labels = {one: [""] if of is None else [target.label for target in of] for one, of in targets.items()}
         wanted = {one: found[one][:2] for one in found if labels[one]}
-        noted = self.arrivals.note(wanted, self.ports.now_ms(), sent, self._waits())
+        noted = self.arrivals.note(wanted, self.ports.now_ms(), sent, self._make_waits())
         for stream_id, one in tries.items():
-            for label, count in one.settled(noted[stream_id]).items():
+            for label, count in one.settle_records(noted[stream_id]).items():
                 self.ports.report(Place(stream_id, label), Worked(SinkRecord(label), delivered=count))
         self.ring(
             [
@@ -91,7 +91,9 @@ class Delivery:
             self.ports.reread(place.stream_id)
         return None
 
-    def _tries(self, found: Mapping[str, Brought], targets: Mapping[str, Sequence[Target] | None]) -> dict[str, AtOnce]:
+    def _send_at_once(
+        self, found: Mapping[str, Brought], targets: Mapping[str, Sequence[Target] | None]
+    ) -> dict[str, AtOnce]:
         """Tries to send each stream's arrival at once; returns the tries when they are over."""
         prompt = {one: of for one, of in targets.items() if of and not all(target.wait_ms for target in of)}
         # Clients are made before the time runs: how long that takes does not depend on the sink.
@@ -108,9 +110,9 @@ class Delivery:
         """Rings for each place without a bell, with the arrival where a new sink begins; raises StoreUnavailable."""
         until_ms = self.ports.now_ms() + ANSWERED_MS
         bells = [Bell(place, until_ms, number) for place, number in places]
-        self.ports.call(self.bells.ring(bells, self._waits()))
+        self.ports.call(self.bells.ring(bells, self._make_waits()))
 
-    def _waits(self) -> WaitBeforeRetry:
+    def _make_waits(self) -> WaitBeforeRetry:
         """Returns the waits that give a busy table time: the records of a failed call would come again, in halves."""
         left = iter(BUSY_MS)
 
@@ -133,14 +135,14 @@ class Delivery:
         except ValueError as problem:
             return f"the profile of {place.stream_id} is wrong: {problem}"
         # The bell's worker may not have come yet, and a new sink begins with its arrival.
-        rung = self.bells.at(place)
+        rung = self.bells.find(place)
         for _ in range(TRIES):
             now_ms = self.ports.now_ms()
-            record = self.records.read(place) or new(
-                self.arrivals, place, *self._first(rung or Bell(place, 0, 0)), command.first_ms(target), now_ms
+            record = self.records.read(place) or new_record(
+                self.arrivals, place, *self._first_arrival(rung or Bell(place, 0, 0)), command.first_ms(target), now_ms
             )
-            came = current(self.arrivals, place.stream_id, record)
-            changed = command.changed(place, came, self.arrivals, self.feed, now_ms)
+            came = current_record(self.arrivals, place.stream_id, record)
+            changed = command.apply(place, came, self.arrivals, self.feed, now_ms)
             saved = record if changed == record and record.turn else self.records.save(place, changed)
             if saved is not None:
                 if command.name != "pause":
@@ -150,10 +152,10 @@ class Delivery:
 
     def _is_noted(self, command: Command, place: Place) -> bool:
         """Returns whether what a skip passes over is noted; waits for that while it is only stored."""
-        end, record = self.arrivals.end(place.stream_id), self.records.read(place)
+        end, record = self.arrivals.last_arrival(place.stream_id), self.records.read(place)
         if command.name != "skip" or end is None or record is None:
             return True
-        left = unnoted(self.arrivals, place.stream_id, self.feed.events, end).events
+        left = unnoted_lag(self.arrivals, place.stream_id, self.feed.events, end).events
         if not command.is_all:
             left = 0 if lag(self.arrivals, place.stream_id, record).events else min(1, left)
         total = end.total + left
@@ -161,7 +163,7 @@ class Delivery:
             if end.total >= total:
                 return True
             self.ports.sleep(NOTED_AFTER_MS)
-            end = self.arrivals.end(place.stream_id) or end
+            end = self.arrivals.last_arrival(place.stream_id) or end
         return end.total >= total
 
     def sweep(self) -> list[Lag]:
@@ -170,9 +172,9 @@ class Delivery:
         A sink that waits for a full batch has a bell as well, but a new one for each. Raises StoreUnavailable.
         """
         out, due = list[Bell](), list[Bell]()
-        for bell in self.bells.out():
+        for bell in self.bells.read_all():
             out.append(bell)
-            if bell.until_ms <= self.ports.now_ms() and (held := self._held(bell)) is not None:
+            if bell.until_ms <= self.ports.now_ms() and (held := self._extend(bell)) is not None:
                 due.append(held)
             if len(due) == GATHERED:
                 self.ports.call(due)
@@ -192,9 +194,9 @@ class Delivery:
         """Answers a bell until nothing is left, the sink fails or the time is up; raises StoreUnavailable."""
         again: Bell | None = bell
         while again is not None:
-            again = self._work(again)
+            again = self._answer_once(again)
 
-    def _work(self, bell: Bell) -> Bell | None:
+    def _answer_once(self, bell: Bell) -> Bell | None:
         """Answers a bell; returns the next one if more came meanwhile."""
         place, ports = bell.place, self.ports
         if place.label.startswith(LATER):
@@ -209,35 +211,35 @@ class Delivery:
         if not place.label:
             for one in (known := ports.targets(place.stream_id)):
                 # A later arrival may have rung for it first; its new record begins here all the same.
-                self._record(bell._replace(place=Place(place.stream_id, one.label)), one)
+                self._read_record(bell._replace(place=Place(place.stream_id, one.label)), one)
             self.ring([(Place(place.stream_id, one.label), bell.arrival) for one in known])
         if target is None:
             # The profile no longer names it.
             self.bells.end(bell)
             return None
         worker = Worker(self.bells, bell, target, self.records, self.feed, ports)
-        worked = worker.run(self._record(bell, target))
+        worked = worker.run(self._read_record(bell, target))
         ports.report(place, worked)
         if worked.end == "waits":
             self.bells.hold(worker.bell, worked.until_ms)
-        elif worked.end == "more" and (more := self._held(worker.bell)) is not None:
+        elif worked.end == "more" and (more := self._extend(worker.bell)) is not None:
             ports.call([more])
-        elif worked.end in ("done", "paused") or (worked.end == "lost" and self.bells.at(place) is None):
+        elif worked.end in ("done", "paused") or (worked.end == "lost" and self.bells.find(place) is None):
             # Without a bell, this is Lambda's second try of a call that was killed after it had ended the bell.
-            return self._ended(worker.bell, worked)
+            return self._end_and_recheck(worker.bell, worked)
         return None
 
-    def _held(self, bell: Bell) -> Bell | None:
+    def _extend(self, bell: Bell) -> Bell | None:
         return self.bells.hold(bell, self.ports.now_ms() + ANSWERED_MS)
 
-    def _ended(self, bell: Bell, worked: Worked) -> Bell | None:
+    def _end_and_recheck(self, bell: Bell, worked: Worked) -> Bell | None:
         """Ends the bell, then reads once more, because anything noted before found the bell out and rang none."""
         if worked.end == "paused" and not worked.record.is_replaying and not worked.record.unsent_ms:
             # For its lag once the arrivals have expired.
             oldest_ms = lag(self.arrivals, bell.place.stream_id, worked.record).oldest_ms
             self.records.save(bell.place, replace(worked.record, left_ms=oldest_ms))
         elif worked.record.apart and worked.end != "paused":
-            self.bells.ring([Bell(bell.place.later, worked.record.again_ms, 0)])
+            self.bells.ring([Bell(bell.place.resend_place, worked.record.again_ms, 0)])
         self.bells.end(bell)
         try:
             is_due = worked.record.has_due(self.ports.now_ms())
@@ -247,25 +249,27 @@ class Delivery:
         if not has_more:
             return None
         again = bell._replace(until_ms=self.ports.now_ms() + ANSWERED_MS)
-        return next(iter(self.bells.ring([again], self._waits())), None)
+        return next(iter(self.bells.ring([again], self._make_waits())), None)
 
-    def _record(self, bell: Bell, target: Target) -> SinkRecord:
+    def _read_record(self, bell: Bell, target: Target) -> SinkRecord:
         """Returns the record; a new sink begins with the arrival that rang first, after what its `from` replays."""
         known = self.records.read(bell.place)
         while known is None:
-            made = new(self.arrivals, bell.place, *self._first(bell), target.from_ms, self.ports.now_ms())
+            made = new_record(
+                self.arrivals, bell.place, *self._first_arrival(bell), target.from_ms, self.ports.now_ms()
+            )
             known = self.records.save(bell.place, made) or self.records.read(bell.place)
-        return settled(known, self.arrivals.preceding(bell.place.stream_id, bell.arrival))
+        return with_taken(known, self.arrivals.arrival_before(bell.place.stream_id, bell.arrival))
 
-    def _first(self, bell: Bell) -> tuple[int, int]:
+    def _first_arrival(self, bell: Bell) -> tuple[int, int]:
         """Returns the arrival with which a bell's new sink begins, and when that was noted, 0 if it is not known.
 
         It is an earlier one if the profile was wrong when that came. Without a bell (`arrival` is 0) it is one of the
         last seconds, because the call that noted it may have been killed before it rang.
         """
-        earlier = self.bells.at(Place(bell.place.stream_id, ""))
+        earlier = self.bells.find(Place(bell.place.stream_id, ""))
         if earlier is not None and not 0 < bell.arrival < earlier.arrival:
             bell = earlier
-        end = None if bell.arrival else self.arrivals.end(bell.place.stream_id)
+        end = None if bell.arrival else self.arrivals.last_arrival(bell.place.stream_id)
         is_unrung = end is not None and self.ports.now_ms() < end.at_ms + ANSWERED_MS
         return (end.number if end is not None and is_unrung else bell.arrival), max(0, bell.rung_ms - ANSWERED_MS)

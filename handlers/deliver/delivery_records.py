@@ -4,7 +4,7 @@ A record is an item of the delivery table: the stream's id, and `sink#<label>`. 
 only if nobody has saved it since, so only one of two workers continues. The counts are of deliveries: an event sent
 twice counts twice. Invariants: a place moves only past events that the sink took, that the dead-letter queue has, or
 that a person skipped; each write raises `turn`, and is refused if the stored `turn` is not the one that was read. If a
-sink took an arrival before that was noted, the record has not moved: `settled` adds it.
+sink took an arrival before that was noted, the record has not moved: `with_taken` adds it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class SinkRecord:
         """Whether some of it is to be sent now; not to a sink that takes nothing."""
         return bool(self.apart) and not self.failures and self.again_ms <= now_ms
 
-    def setting_apart(self, several: Iterable[Apart], again_ms: int) -> SinkRecord:
+    def with_set_apart(self, several: Iterable[Apart], again_ms: int) -> SinkRecord:
         """Returns the record with just these events set apart."""
         text = json.dumps(list(several), ensure_ascii=False, separators=(",", ":"))
         return replace(self, apart="" if text == "[]" else text, again_ms=again_ms)
@@ -113,7 +113,7 @@ class SinkRecord:
         is_left = self.is_backfill and self.left_ms != self.replay_until_ms
         return self.left_ms or self.replay_from_ms if is_left else 0
 
-    def replaying(self, from_ms: int, until_ms: int) -> SinkRecord:
+    def with_replay(self, from_ms: int, until_ms: int) -> SinkRecord:
         """Returns the record with a replay of what was sent before, for which a backfill waits."""
         made = replace(self, replay_from_ms=from_ms, replay_until_ms=until_ms, replay_after="", is_backfill=False)
         if not self.is_replaying:
@@ -127,7 +127,7 @@ class SinkRecord:
             backfill_after=self.replay_after,
         )
 
-    def replayed(self) -> SinkRecord:
+    def after_replay(self) -> SinkRecord:
         """Returns the record at the end of a replay: with the backfill that waited for it, if there is one."""
         if not self.backfill_until_ms:
             since_ms = self.replay_until_ms if self.is_backfill else self.backfill_from_ms
@@ -142,7 +142,7 @@ class SinkRecord:
         )
 
 
-def settled(record: SinkRecord, arrival: Arrival | None) -> SinkRecord:
+def with_taken(record: SinkRecord, arrival: Arrival | None) -> SinkRecord:
     """Returns the record with what its sink took of the arrival before it was noted; else as it is."""
     if arrival is None or record.sink not in arrival.taken or arrival.number <= record.number:
         return record
@@ -170,14 +170,14 @@ class SinkRecords:
     def read(self, place: Place) -> SinkRecord | None:
         """Returns the record as it is now; None if the sink is new. Raises StoreUnavailable."""
         item = self._table.get(place.stream_id, f"{PREFIX}{place.label}")
-        return None if item is None else _record(item)
+        return None if item is None else _to_record(item)
 
-    def all(self, stream_id: str) -> list[SinkRecord]:
+    def read_all(self, stream_id: str) -> list[SinkRecord]:
         """Returns the records of a stream's sinks, with those of former ones; raises StoreUnavailable."""
         condition, values = "PK = :stream AND begins_with(SK, :prefix)", {":stream": stream_id, ":prefix": PREFIX}
-        return [_record(item) for item in self._table.query_items(condition, values, ConsistentRead=True)]
+        return [_to_record(item) for item in self._table.query_items(condition, values, ConsistentRead=True)]
 
-    def with_end(self, stream_id: str, sinks: int) -> tuple[Arrival | None, dict[str, SinkRecord]]:
+    def read_with_arrival(self, stream_id: str, sinks: int) -> tuple[Arrival | None, dict[str, SinkRecord]]:
         """Returns a stream's newest arrival and its sinks' records; by one read if it never had more than `sinks`.
 
         Raises StoreUnavailable.
@@ -185,9 +185,9 @@ class SinkRecords:
         more = {"ConsistentRead": True, "ScanIndexForward": False}
         # Records sort behind arrivals.
         items = self._table.query_first(sinks + 1, "PK = :stream", {":stream": stream_id}, **more)
-        records = [_record(item) for item in items if item["SK"]["S"].startswith(PREFIX)]
+        records = [_to_record(item) for item in items if item["SK"]["S"].startswith(PREFIX)]
         if len(records) > sinks:
-            records, items = self.all(stream_id), self._table.newest_records(stream_id, ARRIVAL, 1)
+            records, items = self.read_all(stream_id), self._table.newest_records(stream_id, ARRIVAL, 1)
         end = next((arrival_of(item) for item in items if item["SK"]["S"].startswith(ARRIVAL)), None)
         return end, {one.sink: one for one in records}
 
@@ -206,5 +206,5 @@ class SinkRecords:
         return saved if is_saved or self.read(place) == saved else None
 
 
-def _record(item: Item) -> SinkRecord:
+def _to_record(item: Item) -> SinkRecord:
     return typed_values.read_as(SinkRecord, item, sink=item["SK"]["S"][len(PREFIX) :])

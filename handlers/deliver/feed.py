@@ -15,7 +15,7 @@ from handlers.api.event_pages import shown
 from handlers.connection.inputs import Order
 from handlers.deliver.arrivals import KEPT_MS, Arrival, Arrivals, Entry
 from handlers.deliver.contract import Message, Step
-from handlers.deliver.delivery_records import ALL, Apart, SinkRecord, settled
+from handlers.deliver.delivery_records import ALL, Apart, SinkRecord, with_taken
 from handlers.errors import StoreUnavailable
 from handlers.store.control_table import KEYS, Table
 from handlers.store.event_items import Entry as Stored
@@ -59,13 +59,13 @@ class Page:
         is_part = self.messages and self.end.is_replaying
         return next(left, self.messages[-1].received_at_ms if is_part else 0)
 
-    def behind(self, finished: Container[tuple[str, str]]) -> SinkRecord:
+    def record_after(self, finished: Container[tuple[str, str]]) -> SinkRecord:
         """Returns the record after the leading messages that are done."""
         moved = self.begin
         for message in self.messages:
             if (message.key, message.position) not in finished:
                 break
-            moved = advanced(moved, message.step)
+            moved = record_after_step(moved, message.step)
         return moved
 
 
@@ -73,25 +73,25 @@ class Page:
 class Feed:
     """The delivery table's arrivals, the events table, and how a stream's events are read in their order.
 
-    `in_order` is `EventReader`'s: it takes a stream, a position and the current instant.
+    `read_in_order` is `EventReader`'s: it takes a stream, a position and the current instant.
     """
 
     arrivals: Arrivals
     events: Table
-    in_order: Any
+    read_in_order: Any
 
     def page(self, stream_id: str, record: SinkRecord, most: int, now_ms: int) -> Page:
         """Returns the first messages and broken entries after the place, about `most`; raises StoreUnavailable."""
         if record.is_replaying:
-            return self._replayed(stream_id, record, most, now_ms)
+            return self._replay_page(stream_id, record, most, now_ms)
         limit = min(ARRIVALS, most + 1)
-        found = self.arrivals.since(stream_id, record.number, limit)
-        chained = _chained(found, record)
+        found = self.arrivals.arrivals_from(stream_id, record.number, limit)
+        chained = _unbroken_arrivals(found, record)
         is_old = _is_old(record, chained, now_ms)
         ahead, behind = [one for one in chained if not record.is_at(one)], found[len(chained) :]
         if ahead or not (behind or is_old):
             is_last = len(found) < limit and not (behind or is_old)
-            return self._arrived(stream_id, record, ahead, most, is_last=is_last)
+            return self._arrivals_page(stream_id, record, ahead, most, is_last=is_last)
         # Arrivals have expired. Their events may still be there, and came when those were kept.
         number, done, until_ms = record.number, ALL, now_ms
         if behind:
@@ -99,19 +99,19 @@ class Feed:
         # Without an order, the sink may have taken events that are later than the next one.
         newest_ms = min(record.newest_ms, record.left_ms or record.newest_ms)
         since_ms = max(0, max(newest_ms, record.replay_from_ms) - LATE_MS)
-        lost = replace(record.replaying(since_ms, until_ms), number=number, done=done, is_backfill=True, left_ms=0)
-        return self._replayed(stream_id, lost, most, now_ms)
+        lost = replace(record.with_replay(since_ms, until_ms), number=number, done=done, is_backfill=True, left_ms=0)
+        return self._replay_page(stream_id, lost, most, now_ms)
 
     # --- what arrived -------------------------------------------------------------------------------------------------
 
-    def _arrived(
+    def _arrivals_page(
         self, stream_id: str, record: SinkRecord, ahead: Sequence[Arrival], most: int, *, is_last: bool
     ) -> Page:
         for arrival in ahead:
             # The call that noted the arrival may have sent all or some of it, and everything before it.
-            record = settled(record, arrival)
+            record = with_taken(record, arrival)
         messages, broken = list[Message](), list[tuple[Entry, str]]()
-        oldest_ms, size, is_full, left = 0, 0, False, _left(ahead, record)
+        oldest_ms, size, is_full, left = 0, 0, False, _entries_left(ahead, record)
         while left and not is_full:
             # If the events so far are small, a request reads as many as DynamoDB allows, whatever arrivals they are in.
             is_small = messages and size * KEYS < MOST_BYTES * len(messages)
@@ -139,18 +139,18 @@ class Feed:
 
     def has_more(self, stream_id: str, record: SinkRecord) -> bool:
         """Returns whether the sink has not taken everything that was noted; raises StoreUnavailable."""
-        end = self.arrivals.end(stream_id)
-        return end is not None and not settled(record, end).is_at(end)
+        end = self.arrivals.last_arrival(stream_id)
+        return end is not None and not with_taken(record, end).is_at(end)
 
     def place_of(self, stream_id: str, message: Message, now_ms: int) -> Apart:
         """Returns where an arrival's event lies, which is set apart now; raises StoreUnavailable."""
         assert not isinstance(message.step, str)
         number, at = message.step
-        (arrival,) = self.arrivals.since(stream_id, number, 1)
-        entry, before, _ = arrival.after(at - 1)[0]
+        (arrival,) = self.arrivals.arrivals_from(stream_id, number, 1)
+        entry, before, _ = arrival.entries_from(at - 1)[0]
         return Apart(entry, at - before, now_ms)
 
-    def alone(self, stream_id: str, several: Sequence[Apart]) -> Iterator[tuple[Apart, Message | None]]:
+    def messages_set_apart(self, stream_id: str, several: Sequence[Apart]) -> Iterator[tuple[Apart, Message | None]]:
         """Yields each that still exists with its message, None if that cannot be read; raises StoreUnavailable."""
         items = self._items([one.entry for one in several])
         for one in several:
@@ -163,20 +163,20 @@ class Feed:
         keys = {(one.partition, one.key): item_key(one.partition, one.key) for one in entries}
         logs = {name for name in keys if name[0].endswith(LOG_SUFFIX)}
         # An item with an event never changes, so a read at half the price shows the event, or shows nothing yet.
-        found = self._read([one for name, one in keys.items() if name not in logs], consistent=False)
+        found = self._read_items([one for name, one in keys.items() if name not in logs], consistent=False)
         unsure = logs | {name for name in keys if name not in found or "dead_letter" in found[name]}
-        return found | self._read([keys[name] for name in unsure], consistent=True)
+        return found | self._read_items([keys[name] for name in unsure], consistent=True)
 
-    def _read(self, keys: list[Item], *, consistent: bool) -> dict[tuple[str, str], Item]:
+    def _read_items(self, keys: list[Item], *, consistent: bool) -> dict[tuple[str, str], Item]:
         found = self.events.batch_get(keys, consistent=consistent) if keys else []
         return {(item["PK"]["S"], item["SK"]["S"]): item for item in found}
 
     # --- what came before ---------------------------------------------------------------------------------------------
 
-    def _replayed(self, stream_id: str, record: SinkRecord, most: int, now_ms: int) -> Page:
+    def _replay_page(self, stream_id: str, record: SinkRecord, most: int, now_ms: int) -> Page:
         messages, place, size = list[Message](), record.replay_after, 0
-        waiting = self._waiting(stream_id, record)
-        for read, (position, event) in enumerate(self._between(stream_id, record, now_ms), 1):
+        waiting = self._waiting_entries(stream_id, record)
+        for read, (position, event) in enumerate(self._replay_places(stream_id, record, now_ms), 1):
             place = position
             # An event that waits as an arrival is sent from the arrivals.
             if event is not None and not waiting.keys() & {event.key, position.partition("/")[0]}:
@@ -188,7 +188,7 @@ class Feed:
         else:
             is_settled = now_ms >= record.replay_until_ms + SETTLED_MS
             if is_settled:
-                end = record.replayed()
+                end = record.after_replay()
                 if record.is_backfill:
                     # Arrivals may expire before they are sent.
                     end = replace(end, replay_from_ms=min((end.replay_from_ms, *waiting.values())))
@@ -200,43 +200,45 @@ class Feed:
                 return Page([], record, end, later_ms=record.replay_until_ms + SETTLED_MS)
         return Page(messages, record, replace(record, replay_after=place), record.replay_from_ms)
 
-    def _waiting(self, stream_id: str, record: SinkRecord) -> dict[str, int]:
+    def _waiting_entries(self, stream_id: str, record: SinkRecord) -> dict[str, int]:
         """Returns when each entry of the next arrivals came, by its key, or by its segment's place in positions."""
-        found = self.arrivals.since(stream_id, record.number, ARRIVALS)
+        found = self.arrivals.arrivals_from(stream_id, record.number, ARRIVALS)
         return {
             f"{int(entry.key.rpartition('#')[2]):015d}"
             if entry.partition.endswith(LOG_SUFFIX)
             else entry.key: entry.received_at_ms
-            for _, entry, _, done in _left(found, record)
+            for _, entry, _, done in _entries_left(found, record)
             if not done
         }
 
-    def _between(self, stream_id: str, record: SinkRecord, now_ms: int) -> Iterator[tuple[str, StoredEvent | None]]:
+    def _replay_places(
+        self, stream_id: str, record: SinkRecord, now_ms: int
+    ) -> Iterator[tuple[str, StoredEvent | None]]:
         """Yields each place after the record's, with its event, None if that is not sent."""
         order: Order
-        order, entries = self.in_order(stream_id, record.replay_after, record.replay_from_ms, now_ms)
+        order, entries = self.read_in_order(stream_id, record.replay_after, record.replay_from_ms, now_ms)
         for stored in entries:
-            event = _wanted(stored, record)
+            event = _event_to_replay(stored, record)
             # In the order of keys, or in a log of many writers, an older event may follow.
             if order == "index" and stored.event is not None and stored.event.received_at_ms >= record.replay_until_ms:
                 return
             yield stored.position, event
 
 
-def _left(arrivals: Sequence[Arrival], record: SinkRecord) -> list[tuple[Arrival, Entry, int, int]]:
-    """Returns the entries after the record's place, each with its arrival and what `Arrival.after` adds."""
+def _entries_left(arrivals: Sequence[Arrival], record: SinkRecord) -> list[tuple[Arrival, Entry, int, int]]:
+    """Returns the entries after the record's place, each with its arrival and what `Arrival.entries_from` adds."""
     places = ((one, record.done * (one.number == record.number)) for one in arrivals if not record.is_at(one))
-    return [(one, *entry) for one, done in places for entry in one.after(done)]
+    return [(one, *entry) for one, done in places for entry in one.entries_from(done)]
 
 
-def _wanted(stored: Stored, record: SinkRecord) -> StoredEvent | None:
+def _event_to_replay(stored: Stored, record: SinkRecord) -> StoredEvent | None:
     event = stored.event
     if event is None or event.dead_letter is not None:
         return None
     return event if record.replay_from_ms <= event.received_at_ms < record.replay_until_ms else None
 
 
-def _chained(found: Sequence[Arrival], record: SinkRecord) -> Sequence[Arrival]:
+def _unbroken_arrivals(found: Sequence[Arrival], record: SinkRecord) -> Sequence[Arrival]:
     """Returns the arrivals up to the first before which others have expired: each names the one before it.
 
     DynamoDB deletes what has expired in any order. The first arrival of all follows 0, and so does the first after all
@@ -263,7 +265,7 @@ def messages_of(stream_id: str, item: Item | None) -> tuple[list[Message], str]:
         return [], ""
     try:
         is_log = item["PK"]["S"].endswith(LOG_SUFFIX)
-        events = list(stored_events(item, _absent)) if is_log else [to_stored_event(item, _absent)]
+        events = list(stored_events(item, _no_body)) if is_log else [to_stored_event(item, _no_body)]
     except StoreUnavailable as problem:
         return [], str(problem)
     except (ValueError, KeyError, TypeError) as problem:
@@ -271,7 +273,7 @@ def messages_of(stream_id: str, item: Item | None) -> tuple[list[Message], str]:
     return [message_of(stream_id, event, {}) for event in events if event.dead_letter is None], ""
 
 
-def _absent(_key: str) -> None:
+def _no_body(_key: str) -> None:
     # A body in the bucket is named, not read.
     return None
 
@@ -282,7 +284,7 @@ def message_of(stream_id: str, event: StoredEvent, more: dict[str, Any]) -> Mess
     return Message(stream_id, event.key, event.position, event.name, event.received_at_ms, text)
 
 
-def advanced(record: SinkRecord, step: Step) -> SinkRecord:
+def record_after_step(record: SinkRecord, step: Step) -> SinkRecord:
     """Returns the record after a message."""
     if isinstance(step, str):
         return replace(record, replay_after=step)

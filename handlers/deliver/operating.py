@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from handlers.deliver.arrivals import Arrival, Arrivals, Entry
 from handlers.deliver.bells import Place
-from handlers.deliver.delivery_records import ALL, SinkRecord, settled
-from handlers.deliver.feed import LATE_MS, Feed, advanced
+from handlers.deliver.delivery_records import ALL, SinkRecord, with_taken
+from handlers.deliver.feed import LATE_MS, Feed, record_after_step
 from handlers.deliver.table_records import NO_NEW_EVENT, TIMED, entry_of
 from handlers.profile.deliver_field import Target
 from handlers.store.control_table import KEYS, Table
@@ -32,19 +32,19 @@ class Lag(NamedTuple):
     oldest_ms: int
 
 
-def current(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> SinkRecord:
+def current_record(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> SinkRecord:
     """Returns the record with what its sink has taken at once since it was saved; raises StoreUnavailable.
 
     Such arrivals follow the record directly, because a worker saves it before another is sent at once. So the last of
     them is found by halving what lies between.
     """
-    end = arrivals.end(stream_id)
-    record = settled(record, end)
+    end = arrivals.last_arrival(stream_id)
+    record = with_taken(record, end)
     low, high = record.number, 0 if end is None else end.number
     probe = low + 1
     while low < probe < high:
-        arrival = arrivals.preceding(stream_id, probe + 1)
-        after = settled(record, arrival)
+        arrival = arrivals.arrival_before(stream_id, probe + 1)
+        after = with_taken(record, arrival)
         if after is record:
             high = probe
         else:
@@ -53,20 +53,20 @@ def current(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> SinkRecor
     return record
 
 
-def unnoted(arrivals: Arrivals, stream_id: str, events: Table, end: Arrival) -> Lag:
+def unnoted_lag(arrivals: Arrivals, stream_id: str, events: Table, end: Arrival) -> Lag:
     """Returns how many events are stored but not noted yet, a hundred at most, and when the oldest of them came.
 
     They follow the newest noted ones, each in its partition. In a partition without a recent arrival, or without an
     index, none is found. Raises StoreUnavailable.
     """
-    found = _behind(events, [end])
+    found = _entries_after(events, [end])
     if found:
         # The newest arrival may have come late, from a connection that stood still, when these were noted.
-        found = _behind(events, arrivals.newest(stream_id, RECENT))
+        found = _entries_after(events, arrivals.newest_arrivals(stream_id, RECENT))
     return Lag(sum(one.events for one in found), min((one.received_at_ms for one in found), default=0))
 
 
-def _behind(events: Table, noted: Sequence[Arrival]) -> list[Entry]:
+def _entries_after(events: Table, noted: Sequence[Arrival]) -> list[Entry]:
     """Returns the next entries of the arrivals' partitions, in the order of arrival."""
     entries = sorted((one for arrival in noted for one in arrival.entries), key=_place)
     found = list[Entry]()
@@ -95,31 +95,33 @@ def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord, stored: Table | 
     reads first, and those whose arrivals have expired, the lag has only an age, not a number. With the events table as
     `stored`, the lag includes what is stored and not noted yet.
     """
-    record, end = current(arrivals, stream_id, record), arrivals.end(stream_id)
+    record, end = current_record(arrivals, stream_id, record), arrivals.last_arrival(stream_id)
     events, oldest_ms = 0, 0
     if end is not None and not record.is_at(end):
-        for arrival in arrivals.since(stream_id, record.number, 2):
+        for arrival in arrivals.arrivals_from(stream_id, record.number, 2):
             done = record.done if arrival.number == record.number else 0
-            if left := [] if done == ALL else arrival.after(done):
+            if left := [] if done == ALL else arrival.entries_from(done):
                 events = end.total - (arrival.total - arrival.events + done)
                 oldest_ms = min(entry.received_at_ms for entry, _, _ in left)
                 break
-    behind = Lag(0, 0) if end is None or stored is None else unnoted(arrivals, stream_id, stored, end)
+    behind = Lag(0, 0) if end is None or stored is None else unnoted_lag(arrivals, stream_id, stored, end)
     apart = [one.entry.received_at_ms for one in record.set_apart]
     waits = [one for one in (oldest_ms, behind.oldest_ms, record.unsent_ms, *apart) if one]
     return Lag(events + behind.events + len(apart), min(waits, default=0))
 
 
-def new(arrivals: Arrivals, place: Place, arrival: int, noted_ms: int, from_ms: int | None, now_ms: int) -> SinkRecord:
+def new_record(
+    arrivals: Arrivals, place: Place, arrival: int, noted_ms: int, from_ms: int | None, now_ms: int
+) -> SinkRecord:
     """Returns the record of a sink that begins with an arrival, or after the newest one if `arrival` is 0.
 
     `noted_ms` is when the arrival was noted, 0 if that is not known. If `from_ms` is not None, the sink first gets what
     came from then until now. Raises StoreUnavailable.
     """
-    end = None if arrival else arrivals.end(place.stream_id)
+    end = None if arrival else arrivals.last_arrival(place.stream_id)
     number, done = (arrival, 0) if arrival else (end.number, ALL) if end else (0, ALL)
     record = SinkRecord(place.label, number=number, done=done)
-    first = [one for one in arrivals.since(place.stream_id, arrival, 1) if one.number == arrival]
+    first = [one for one in arrivals.arrivals_from(place.stream_id, arrival, 1) if one.number == arrival]
     entries = (entry.received_at_ms for one in first for entry in one.entries)
     came_ms = min(entries, default=noted_ms if arrival else now_ms)
     if from_ms is None:
@@ -140,10 +142,10 @@ class Command:
 
     def first_ms(self, target: Target | None) -> int | None:
         """Returns from when on a new sink gets events, None if only later ones: as its target says, or earlier."""
-        asked = (None if target is None else target.from_ms, self.from_ms if self.name == "replay" else None)
-        return min((one for one in asked if one is not None), default=None)
+        instants = (None if target is None else target.from_ms, self.from_ms if self.name == "replay" else None)
+        return min((one for one in instants if one is not None), default=None)
 
-    def changed(self, place: Place, record: SinkRecord, arrivals: Arrivals, feed: Feed, now_ms: int) -> SinkRecord:
+    def apply(self, place: Place, record: SinkRecord, arrivals: Arrivals, feed: Feed, now_ms: int) -> SinkRecord:
         """Returns the record after the command; raises StoreUnavailable."""
         if self.name == "pause":
             return replace(record, is_paused=True)
@@ -151,10 +153,13 @@ class Command:
             return replace(record, is_paused=False, failures=0, rest_until_ms=0)
         if self.name == "replay":
             # To a new sink, nothing was sent before.
-            replaying = replace(record.replaying(self.from_ms, now_ms), failures=0, rest_until_ms=0)
+            replaying = replace(record.with_replay(self.from_ms, now_ms), failures=0, rest_until_ms=0)
             return replaying if record.turn else record
         if self.is_all:
-            skipped, end = lag(arrivals, place.stream_id, record).events, new(arrivals, place, 0, 0, None, now_ms)
+            skipped, end = (
+                lag(arrivals, place.stream_id, record).events,
+                new_record(arrivals, place, 0, 0, None, now_ms),
+            )
             record = replace(
                 record,
                 number=end.number,
@@ -166,10 +171,10 @@ class Command:
             )
         elif record.apart:
             _, *left = record.set_apart
-            return replace(record.setting_apart(left, record.again_ms), skipped=record.skipped + 1)
+            return replace(record.with_set_apart(left, record.again_ms), skipped=record.skipped + 1)
         else:
             page = feed.page(place.stream_id, record, 1, now_ms)
             skipped = len(page.broken or page.messages[:1])
-            record = advanced(page.begin, page.messages[0].step) if page.messages else page.end
+            record = record_after_step(page.begin, page.messages[0].step) if page.messages else page.end
         left_ms = record.left_ms if record.is_replaying else 0
         return replace(record, skipped=record.skipped + skipped, failures=0, rest_until_ms=0, waits="", left_ms=left_ms)

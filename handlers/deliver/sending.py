@@ -45,14 +45,14 @@ class Outcomes:
         return refusal is not TAKEN and not refusal.is_final
 
     @property
-    def refused(self) -> list[Refusal]:
+    def refusals(self) -> list[Refusal]:
         """Why the sink did not take those that wait; nothing of those for which there was no time."""
         return [refusal for _, refusal in self.waiting if refusal is not LATE]
 
     @property
     def rest_ms(self) -> int:
         """How long the sink asks to be left alone, LONGEST_REST_MS at most."""
-        return min(max((refusal.rest_ms for refusal in self.refused), default=0), LONGEST_REST_MS)
+        return min(max((refusal.rest_ms for refusal in self.refusals), default=0), LONGEST_REST_MS)
 
 
 def send_all(
@@ -82,10 +82,10 @@ def send_all(
         if is_late():
             stopped = LATE
             break
-        several = [list(_batch(queue, promises, order))]
+        several = [list(_take_batch(queue, promises, order))]
         while order == "none" and queue and len(several) < PARALLEL:
-            several.append(list(_batch(queue, promises, order)))
-        for tried in each(lambda batch: list(_tried(batch, send, order)), several):
+            several.append(list(_take_batch(queue, promises, order)))
+        for tried in each(lambda batch: list(_try_batch(batch, send, order)), several):
             for message, refusal in tried:
                 if outcomes.add(message, refusal):
                     stopped = stopped or refusal
@@ -95,7 +95,7 @@ def send_all(
     return outcomes
 
 
-def _tried(batch: Sequence[Message], send: Send, order: Order) -> Iterator[tuple[Message, Refusal]]:
+def _try_batch(batch: Sequence[Message], send: Send, order: Order) -> Iterator[tuple[Message, Refusal]]:
     """Yields the outcome of each message of a batch; retries it in halves if all were refused for good.
 
     Then the sink does not show which of the messages is at fault.
@@ -109,13 +109,13 @@ def _tried(batch: Sequence[Message], send: Send, order: Order) -> Iterator[tuple
     stopped: Refusal | None = None
     half = len(batch) // 2
     for part in (batch[:half], batch[half:]):
-        for message, refusal in ((one, stopped) for one in part) if stopped else _tried(part, send, order):
+        for message, refusal in ((one, stopped) for one in part) if stopped else _try_batch(part, send, order):
             if refusal is not TAKEN and not refusal.is_final and order != "none":
                 stopped = refusal
             yield message, refusal
 
 
-def _batch(queue: deque[Message], promises: Promises, order: Order) -> Iterator[Message]:
+def _take_batch(queue: deque[Message], promises: Promises, order: Order) -> Iterator[Message]:
     """Takes the next batch out of the queue."""
     size = count = 0
     # If messages have an order, a request that may be refused in part holds one message.

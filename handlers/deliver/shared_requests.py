@@ -26,10 +26,10 @@ class _Part:
     batch: Sequence[Message]
     turn: threading.Event = field(default_factory=threading.Event)
     refusals: Mapping[int, Refusal] | None = None
-    is_alone: bool = False  # It was refused for good together with others.
+    must_be_alone: bool = False  # It was refused for good together with others.
 
 
-class _Gathered:
+class _SharedSender:
     """The messages for one sink."""
 
     def __init__(self, promises: Promises, send: Send) -> None:
@@ -45,11 +45,11 @@ class _Gathered:
             leads, self._is_busy = not self._is_busy, True
         if not leads:
             part.turn.wait()
-        if part.refusals is None and not part.is_alone:
-            self._lead(part)
+        if part.refusals is None and not part.must_be_alone:
+            self._send_for_all(part)
         return self._send(batch) if part.refusals is None else part.refusals
 
-    def _lead(self, own: _Part) -> None:
+    def _send_for_all(self, own: _Part) -> None:
         """Makes one request for all parts that wait, as far as they fit, then gives the next part its turn."""
         with self._lock:
             self._waiting.remove(own)
@@ -62,13 +62,13 @@ class _Gathered:
                     self._waiting.remove(part)
                     streams.add(part.batch[0].stream_id)
                     parts.append(part)
-                    part.is_alone = True  # Unless the request is answered.
+                    part.must_be_alone = True  # Unless the request is answered.
         try:
             refusals = self._send([part.batch[0] for part in parts])
             final = sum(one.is_final for one in refusals.values())
             are_alone = final == len(parts) > 1
             for at, part in enumerate(parts):
-                part.is_alone = are_alone
+                part.must_be_alone = are_alone
                 part.refusals = None if are_alone else {0: refusals[at]} if at in refusals else {}
         finally:
             with self._lock:
@@ -86,15 +86,15 @@ class SharedRequests:
     """The requests of one call of the function."""
 
     def __init__(self, sending: Callable[[Target], Sending]) -> None:
-        self._sending = sending
+        self._make_sender = sending
         self._lock = threading.Lock()
-        self._gathered: dict[tuple[str, str], _Gathered] = {}
+        self._senders: dict[tuple[str, str], _SharedSender] = {}
 
-    def sending(self, target: Target) -> Sending:
+    def sender_of(self, target: Target) -> Sending:
         """Returns the target's promises, and how to send to it: in shared requests if they hold one message each."""
-        promises, send = self._sending(target)
+        promises, send = self._make_sender(target)
         if promises.order != "message" or not target.in_order or promises.most_messages == 1:
             return promises, send
         with self._lock:
-            gathered = self._gathered.setdefault((target.kind, target.name), _Gathered(promises, send))
+            gathered = self._senders.setdefault((target.kind, target.name), _SharedSender(promises, send))
         return promises, gathered.send

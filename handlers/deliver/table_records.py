@@ -36,7 +36,7 @@ def oldest_ms(records: Sequence[Record]) -> int:
     return round(oldest_s * 1000)
 
 
-def by_stream(records: Sequence[Record]) -> dict[str, Brought]:
+def group_by_stream(records: Sequence[Record]) -> dict[str, Brought]:
     """Returns what the records brought, by stream.
 
     The items of a batch are written in no order, so what one call brings is sorted by position.
@@ -69,7 +69,7 @@ def entry_of(image: Item) -> Entry | None:
     return Entry(image["PK"]["S"], image["SK"]["S"], events or 1, at_ms or 0)
 
 
-def decoded(image: Mapping[str, Any]) -> Item:
+def decode_image(image: Mapping[str, Any]) -> Item:
     """Returns the item of an image, whose bytes are in Base64."""
     return {
         name: {kind: base64.b64decode(one) if kind == "B" else one for kind, one in value.items()}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal, NamedTuple
 
-from handlers.deliver.apart import AGAIN_MS, Refused, sent_again
+from handlers.deliver.apart import AGAIN_MS, RefusedEvents, resend_set_apart
 from handlers.deliver.at_once import Sending, Within
 from handlers.deliver.bells import ANSWERED_MS, Bell, Bells, Place
 from handlers.deliver.contract import Message, Refusal
@@ -99,7 +99,7 @@ class Worker:
     worked: Worked = field(default_factory=lambda: Worked(SinkRecord("")))
     # Events that were sent before an earlier one, and dead letters, until the record has passed them.
     _finished: set[tuple[str, str]] = field(default_factory=set)
-    _refused: Refused = field(default_factory=Refused)
+    _refused: RefusedEvents = field(default_factory=RefusedEvents)
     # How many events a request has at most: a sink without an order may refuse only large requests.
     _size: int = 1
     _is_lost: bool = False
@@ -125,14 +125,14 @@ class Worker:
         while not self._is_lost:
             self.worked.record = record
             if record.is_paused:
-                return self._ends("paused")
+                return self._finish("paused")
             rest_ms = record.rest_until_ms - self.ports.now_ms()
-            if rest_ms > 0 and not self._sleeps(rest_ms):
-                return self._ends("waits", record.rest_until_ms)
+            if rest_ms > 0 and not self._sleep_if_time(rest_ms):
+                return self._finish("waits", record.rest_until_ms)
             if self.ports.left_ms() < self.promises.longest_ms:
-                return self._ends("more")
+                return self._finish("more")
             if record.has_due(self.ports.now_ms()):
-                if (again := self._sent_again(record)) is None:
+                if (again := self._resend_set_apart(record)) is None:
                     break
                 record = again
             page = self.feed.page(self.place.stream_id, record, most, self.ports.now_ms())
@@ -142,50 +142,50 @@ class Worker:
                 wait_ms = page.later_ms - self.ports.now_ms()
                 if page.end != record:
                     # A replay may read for long before it finds something to send.
-                    is_held = self._holds(self.promises.longest_ms)
+                    is_held = self._extend_bell(self.promises.longest_ms)
                     saved = self.records.save(self.place, page.end) if is_held else None
                 elif wait_ms <= 0:
-                    return self._ends("done")
-            elif (wait_ms := self._gathered_ms(page)) <= 0:
+                    return self._finish("done")
+            elif (wait_ms := self._wait_for_more_ms(page)) <= 0:
                 before = self.worked.delivered
-                saved = self._sent(record, page)
+                saved = self._send_page(record, page)
                 took = self.worked.delivered - before
                 few = 2 * (min(most, took) if self.worked.reason else most)
                 most = max(least, min(full, few)) if self.is_ordered else full if took else most
             if saved is None:
                 break
             self.worked.record = record = saved
-            if wait_ms > 0 and not self._sleeps(wait_ms):
-                return self._ends("waits", self.ports.now_ms() + wait_ms)
+            if wait_ms > 0 and not self._sleep_if_time(wait_ms):
+                return self._finish("waits", self.ports.now_ms() + wait_ms)
             if page.is_last and (record.number, record.done) == (page.end.number, page.end.done):
-                return self._ends("done")
-        return self._ends("lost")
+                return self._finish("done")
+        return self._finish("lost")
 
-    def _gathered_ms(self, page: Page) -> int:
+    def _wait_for_more_ms(self, page: Page) -> int:
         """Returns how long a request that is not full still waits for more, 0 or less if it is sent now."""
         is_full = len(page.messages) >= self.promises.most_messages
         return 0 if is_full else page.oldest_ms + self.target.wait_ms - self.ports.now_ms()
 
-    def _sent(self, record: SinkRecord, page: Page) -> SinkRecord | None:
+    def _send_page(self, record: SinkRecord, page: Page) -> SinkRecord | None:
         """Sends a page; returns the saved record, None if another worker has saved it."""
         ports, worked = self.ports, self.worked
         # Broken entries come first, because the record passes them with the next message.
         letters = [self._letter(entry.key, "", reason) for entry, reason in page.broken]
-        buried, is_in_queue = self._buried(letters)
+        buried, is_in_queue = self._dead_letter_all(letters)
         messages = (
             [one for one in page.messages if (one.key, one.position) not in self._finished] if is_in_queue else []
         )
-        outcomes, took_ms = self._requested(messages)
-        refused = outcomes.refused
+        outcomes, took_ms = self._send_messages(messages)
+        refused = outcomes.refusals
         letters += [self._letter(one.key, one.position, reason) for one, reason in outcomes.poison]
         if outcomes.poison:
-            more, is_in_queue = self._buried(letters)
+            more, is_in_queue = self._dead_letter_all(letters)
             buried += more
         self._finished |= {(one.key, one.position) for one in outcomes.taken}
         reason = "the dead-letter queue does not take it"
         if is_in_queue:
             reason = refused[0].reason if refused else ""
-        passed = [] if self.is_ordered else self._refused.passed(page, outcomes, self._finished, ports.now_ms())
+        passed = [] if self.is_ordered else self._refused.to_set_apart(page, outcomes, self._finished, ports.now_ms())
         self._finished |= {(one.key, one.position) for one in passed}
         has_moved = bool(outcomes.taken or buried or passed)
         failures = 0 if has_moved or not reason else record.failures + 1
@@ -197,7 +197,7 @@ class Worker:
         worked.failed += failed
         worked.reason = reason
         saved = replace(
-            self._behind(page, is_all=is_in_queue and len(passed) == len(outcomes.waiting)),
+            self._record_after(page, is_all=is_in_queue and len(passed) == len(outcomes.waiting)),
             delivered=page.begin.delivered + len(outcomes.taken),
             dead_lettered=record.dead_lettered + buried,
             failed=record.failed + failed,
@@ -213,16 +213,16 @@ class Worker:
         if passed:
             places = [self.feed.place_of(self.place.stream_id, one, saved.at_ms) for one in passed]
             next_ms = record.again_ms if record.apart else saved.at_ms + AGAIN_MS
-            saved = saved.setting_apart([*record.set_apart, *places], next_ms)
+            saved = saved.with_set_apart([*record.set_apart, *places], next_ms)
         return self.records.save(self.place, saved)
 
-    def _requested(self, messages: Sequence[Message]) -> tuple[Outcomes, int]:
+    def _send_messages(self, messages: Sequence[Message]) -> tuple[Outcomes, int]:
         """Sends messages for a while; returns the outcomes, and how long the slowest request took, 0 for none."""
         ports, took_ms, until_ms = self.ports, 0, self.ports.now_ms() + SAVED_EVERY_MS
 
         def is_late() -> bool:
             longest_ms = self.promises.longest_ms
-            self._is_lost = not self._holds(longest_ms)
+            self._is_lost = not self._extend_bell(longest_ms)
             return self._is_lost or ports.now_ms() >= until_ms or ports.left_ms() < longest_ms
 
         def send(batch: Sequence[Message]) -> Mapping[int, Refusal]:
@@ -234,19 +234,19 @@ class Worker:
 
         promises = replace(self.promises, most_messages=self._size)
         outcomes = send_all(messages, promises, send, is_late, in_order=self.in_order, each=ports.each)
-        if not outcomes.refused:
+        if not outcomes.refusals:
             self._size = min(self.promises.most_messages, 2 * self._size)
         elif not (outcomes.taken or self.is_ordered):
             self._size = max(1, min(self._size, len(messages)) // 2)
         return outcomes, took_ms
 
-    def _sent_again(self, record: SinkRecord) -> SinkRecord | None:
+    def _resend_set_apart(self, record: SinkRecord) -> SinkRecord | None:
         """Sends what was set apart again; returns the saved record, None if another worker has saved it."""
-        if not self._holds(self.promises.longest_ms):
+        if not self._extend_bell(self.promises.longest_ms):
             return None
         ports, worked, promises = self.ports, self.worked, replace(self.promises, most_messages=1)
-        again = sent_again(
-            record, ports.now_ms(), lambda several: self.feed.alone(self.place.stream_id, several),
+        again = resend_set_apart(
+            record, ports.now_ms(), lambda several: self.feed.messages_set_apart(self.place.stream_id, several),
             lambda some: send_all(some, promises, self.send, lambda: False, in_order=False, each=ports.each),
             lambda one, reason: ports.dead_letter(self._letter(one.key, one.position, reason)),
         )  # fmt: skip
@@ -255,14 +255,14 @@ class Worker:
         worked.dead_lettered += again.dead_lettered - record.dead_lettered
         return self.records.save(self.place, again)
 
-    def _behind(self, page: Page, *, is_all: bool) -> SinkRecord:
+    def _record_after(self, page: Page, *, is_all: bool) -> SinkRecord:
         """Returns the record after the leading messages that are done."""
         if is_all:
             self._finished -= {(one.key, one.position) for one in page.messages}
             return page.end
-        return page.behind(self._finished)
+        return page.record_after(self._finished)
 
-    def _buried(self, letters: list[Letter]) -> tuple[int, bool]:
+    def _dead_letter_all(self, letters: list[Letter]) -> tuple[int, bool]:
         """Returns how many letters the queue took now, and whether it has all; stops at the first that it refuses."""
         buried = 0
         for letter in letters:
@@ -278,7 +278,7 @@ class Worker:
     def _letter(self, key: str, position: str, reason: str) -> Letter:
         return Letter(self.place.stream_id, self.place.label, key, position, reason)
 
-    def _holds(self, for_ms: int) -> bool:
+    def _extend_bell(self, for_ms: int) -> bool:
         """Extends the bell to at least `for_ms` from now; returns False if another worker has it."""
         now_ms = self.ports.now_ms()
         if self.bell.until_ms - now_ms >= for_ms:
@@ -287,14 +287,14 @@ class Worker:
         self.bell = held or self.bell
         return held is not None
 
-    def _sleeps(self, rest_ms: int) -> bool:
+    def _sleep_if_time(self, rest_ms: int) -> bool:
         """Sleeps if there is time and no other worker has the sink; returns whether it did."""
         ports, longest_ms = self.ports, self.promises.longest_ms
-        if rest_ms > SLEPT_MS or ports.left_ms() < rest_ms + longest_ms or not self._holds(rest_ms + longest_ms):
+        if rest_ms > SLEPT_MS or ports.left_ms() < rest_ms + longest_ms or not self._extend_bell(rest_ms + longest_ms):
             return False
         ports.sleep(rest_ms)
         return True
 
-    def _ends(self, end: End, until_ms: int = 0) -> Worked:
+    def _finish(self, end: End, until_ms: int = 0) -> Worked:
         self.worked.end, self.worked.until_ms = end, until_ms
         return self.worked

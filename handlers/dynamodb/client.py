@@ -123,7 +123,7 @@ class DynamoDb:
             connection.close()
         try:
             # As text, because json.loads first searches bytes for their encoding.
-            answer = json.loads(data.decode(), object_hook=binary if b'"B"' in data else None)
+            answer = json.loads(data.decode(), object_hook=decode_binary if b'"B"' in data else None)
         except ValueError:
             answer = None
         metadata = {"RequestId": request_id, "HTTPStatusCode": status, "RetryAttempts": retries}
@@ -144,7 +144,7 @@ class DynamoDb:
             # DynamoDB closed it while it was idle. If that were noticed only when a request is written, it would be a
             # retry, after which the store must check whether the existing item is its own.
             connection.close()
-        connection = self._new()
+        connection = self._new_connection()
         try:
             connection.connect()
         except TimeoutError:
@@ -157,7 +157,7 @@ class DynamoDb:
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return connection
 
-    def _new(self) -> http.client.HTTPConnection:
+    def _new_connection(self) -> http.client.HTTPConnection:
         host, port = self._address.hostname or "", self._address.port
         if self._address.scheme != "https":
             return http.client.HTTPConnection(host, port, timeout=self.connect_timeout_s)
@@ -218,7 +218,7 @@ def _base64(value: Any) -> str:
 encode = json.JSONEncoder(separators=(",", ":"), default=_base64, check_circular=False).encode
 
 
-def binary(value: Answer) -> Answer:
+def decode_binary(value: Answer) -> Answer:
     """An attribute's value with its bytes decoded. An attribute that is itself named B has an object, not a text."""
     if len(value) == 1 and isinstance(value.get("B"), str):
         return {"B": base64.b64decode(value["B"])}

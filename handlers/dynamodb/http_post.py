@@ -56,7 +56,7 @@ def read_response(file: io.BufferedReader) -> Response:
     """Returns the answer in `file`, which is read to its end; raises OSError and HTTPException."""
     head = _PLAIN.match(file.peek())
     if head is None:
-        return by_http_client(file)
+        return read_by_http_client(file)
     file.read(head.end())
     length = int(head[2])
     data = file.read(length)
@@ -66,7 +66,7 @@ def read_response(file: io.BufferedReader) -> Response:
     return Response(int(head[1]), data, True, found[1].decode() if found else "")
 
 
-def by_http_client(file: io.BufferedReader) -> Response:
+def read_by_http_client(file: io.BufferedReader) -> Response:
     """As `read_response`, for any answer."""
     # http.client needs only a socket's file, which there is already.
     socket: Any = SimpleNamespace(makefile=lambda _mode: file)

@@ -43,12 +43,12 @@ class Signer:
 
     def headers(self, host: str, operation: str, body: bytes, stamp: str) -> dict[str, str]:
         """Returns all headers of a POST to "/" except its length; `stamp` is the time in UTC as 20260131T235959Z."""
-        headers = self.dated({"content-type": CONTENT_TYPE, "host": host}, stamp)
+        headers = self.with_date({"content-type": CONTENT_TYPE, "host": host}, stamp)
         headers["x-amz-target"] = f"{self._target}.{operation}"
         headers["authorization"] = self.authorization("POST", "/", headers, hashlib.sha256(body).hexdigest(), stamp)
         return headers
 
-    def dated(self, headers: dict[str, str], stamp: str) -> dict[str, str]:
+    def with_date(self, headers: dict[str, str], stamp: str) -> dict[str, str]:
         """Returns the headers, with those for the time of the request and the session."""
         headers["x-amz-date"] = stamp
         if self._credentials.session_token:
@@ -62,7 +62,7 @@ class Signer:
         credential = f"{self._credentials.access_key_id}/{scope}"
         return f"{_ALGORITHM} Credential={credential}, SignedHeaders={names}, Signature={signature}"
 
-    def presigned(
+    def presigned_url(
         self, host: str, query: Mapping[str, str], headers: Mapping[str, str], stamp: str, lives_s: int
     ) -> str:
         """The address of a GET of "/" that contains its signature; the sender adds the `headers`, in lower case."""
@@ -90,12 +90,12 @@ class Signer:
         lines = "".join([f"{name}:{value}\n" for name, value in headers.items()])
         canonical = f"{asked}\n{lines}\n{names}\n{body_sha256}"
         to_sign = f"{_ALGORITHM}\n{stamp}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
-        return hmac.digest(self._key_of(stamp[:8]), to_sign.encode(), "sha256").hex()
+        return hmac.digest(self._signing_key(stamp[:8]), to_sign.encode(), "sha256").hex()
 
     def _scope(self, stamp: str) -> str:
         return f"{stamp[:8]}/{self._region}/{self._service}/aws4_request"
 
-    def _key_of(self, day: str) -> bytes:
+    def _signing_key(self, day: str) -> bytes:
         if day != self._day:
             # "Derive a signing key": a chain from the secret over day, region and service.
             key = f"AWS4{self._credentials.secret_access_key}".encode()

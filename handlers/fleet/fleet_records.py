@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from handlers.fleet.wanted import Wanted, read_again
+from handlers.fleet.wanted import Wanted, read_saved
 from handlers.group import GROUP
 from handlers.store import typed_values
 from handlers.store.control_table import IS_NEW, Table
@@ -79,14 +79,14 @@ class FleetRecords:
         for number, part in enumerate(parts):
             self._table.set_attributes(_part(digest, number), {"data": part, **expiry})
         fleet = Fleet(execution, digest, APPLYING, "", len(parts), *wanted.counts(), begun_ms=begun_ms)
-        self._table.set_attributes(typed_values.item_key(GROUP, self._prepared(execution)), asdict(fleet) | expiry)
+        self._table.set_attributes(typed_values.item_key(GROUP, self._record_key(execution)), asdict(fleet) | expiry)
 
     def begin(self, execution: str) -> Fleet:
         """Returns the application that runs: that of `execution`, unless it is not prepared or a later one has begun.
 
         If the same document was unfinished, it continues at its place.
         """
-        ready = typed_values.read_as(Fleet, self._table.get(GROUP, self._prepared(execution)) or {})
+        ready = typed_values.read_as(Fleet, self._table.get(GROUP, self._record_key(execution)) or {})
         while True:
             before = self.read()
             if (ready.begun_ms, ready.execution) <= (before.begun_ms, before.execution):
@@ -103,9 +103,9 @@ class FleetRecords:
         keys = [_part(fleet.digest, number) for number in range(fleet.parts)]
         items = [self._table.get(GROUP, one["SK"]["S"]) or {} for one in keys]
         packed = b"".join(item["data"]["B"] for item in items)
-        return read_again(zlib.decompress(packed).decode("utf-8", "surrogatepass"))
+        return read_saved(zlib.decompress(packed).decode("utf-8", "surrogatepass"))
 
-    def note(
+    def save_progress(
         self,
         execution: str,
         position: str,
@@ -127,7 +127,7 @@ class FleetRecords:
         place, named = typed_values.item_key(GROUP, self._name), {"named": execution} if execution else {}
         return self._table.set_attributes(place, values, "#execution = :named" if execution else IS_NEW, **named)
 
-    def _prepared(self, execution: str) -> str:
+    def _record_key(self, execution: str) -> str:
         return f"{self._name}-next#{execution.rpartition(':')[2]}"
 
 

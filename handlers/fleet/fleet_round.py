@@ -15,7 +15,7 @@ from dataclasses import field
 from typing import Any
 
 from handlers.api.status_words import MOVED, NOT_TWICE
-from handlers.fleet.turns import Ask
+from handlers.fleet.turns import StreamRequest
 from handlers.fleet.wanted import Wanted
 from handlers.values import dataclass
 
@@ -51,7 +51,7 @@ class Round:
     may_help: bool = False
     _read: deque[tuple[bytes, str]] = field(default_factory=deque)
 
-    def asks(self, after: str) -> Iterator[Ask | str]:
+    def needed_requests(self, after: str) -> Iterator[StreamRequest | str]:
         """Yields the streams after an id that need a request, and the last id of each batch, asked for or not.
 
         It notes all that are not as wanted.
@@ -60,25 +60,25 @@ class Round:
         while batch := list(itertools.islice(ids, BATCH)):
             states = self.state(batch)
             for stream_id in batch:
-                is_connected, (status, why) = self.wanted.of(stream_id), states.get(stream_id, ("", ""))
-                if is_connected is not None and self._is_asked(stream_id, is_connected, status, why):
-                    yield Ask(stream_id, is_connected, is_known=status == "starting")
+                is_connected, (status, why) = self.wanted.should_connect(stream_id), states.get(stream_id, ("", ""))
+                if is_connected is not None and self._needs_request(stream_id, is_connected, status, why):
+                    yield StreamRequest(stream_id, is_connected, is_known=status == "starting")
             yield batch[-1]
 
-    def leave(self, left: Mapping[str, str]) -> None:
+    def note_failures(self, left: Mapping[str, str]) -> None:
         """Notes why the requests failed, for streams for which all did."""
         by_id = {one["stream"]: one for one in self.not_yet}
         for stream_id, why in left.items():
             if stream_id in by_id:
                 by_id[stream_id]["why"] = why
 
-    def count(self, place: str | None) -> None:
+    def count_until(self, place: str | None) -> None:
         """Counts the streams up to this id; None is the end."""
         bound = None if place is None else place.encode()
         while self._read and (bound is None or self._read[0][0] <= bound):
             self.counts[self._read.popleft()[1]] += 1
 
-    def _is_asked(self, stream_id: str, is_connected: bool, status: str, why: str) -> bool:
+    def _needs_request(self, stream_id: str, is_connected: bool, status: str, why: str) -> bool:
         is_so = status == "running" if is_connected else status in (NEVER, *_OVER)
         self._read.append((stream_id.encode(), "as_wanted" if is_so else "left"))
         if is_so:

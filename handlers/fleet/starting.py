@@ -11,7 +11,7 @@ from handlers.fleet.turns import Outcome
 _MANY = re.compile(r"Throttl|TooManyRequests|LimitExceeded|QuotaExceeded")
 
 
-def started(states: Any, machine_arn: str, stream_id: str) -> tuple[Outcome, str]:
+def start_stream(states: Any, machine_arn: str, stream_id: str) -> tuple[Outcome, str]:
     """Returns the outcome, and the stream's execution, or why the start failed.
 
     `states` is boto3's client of Step Functions.

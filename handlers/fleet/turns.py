@@ -2,8 +2,8 @@
 
 The rate begins low, grows up to `most_per_s` while nothing is refused, and is halved when AWS or the service refuses. A
 refused request is repeated after a back-off with full jitter; after TRIES it is left to the next round. Sans-I/O: the
-caller asks `due`, makes the request, and reports its outcome. Invariants: a stream has one request at a time; all
-streams up to `position` are answered, so continuing after it misses none.
+caller calls `next_request`, makes the request, and reports its outcome. Invariants: a stream has one request at a time;
+all streams up to `position` are answered, so continuing after it misses none.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class StreamRequest:
     """A stream that is to be started, or stopped; `is_known` if it is starting, so the request may change nothing."""
 
     stream_id: str
@@ -78,7 +78,7 @@ class Rate:
         self._free_ms = max(self._free_ms, now_ms - 1000 / self.per_s) + 1000 / self.per_s
         return 0
 
-    def refused(self, now_ms: int) -> None:
+    def halve(self, now_ms: int) -> None:
         """Halves the rate, once for refusals of one cause."""
         if now_ms - self._refused_ms >= ONE_CAUSE_MS:
             self.per_s = max(1.0, self.per_s / 2)
@@ -93,16 +93,18 @@ class Unpaced(Rate):
         return 0
 
 
-class Asking:
+class RequestQueue:
     """The requests for the streams, in their order unless one is refused; `draw` returns a number from 0 to 1.
 
-    A text among `asks` is the id up to which all are known.
+    A text among `requests` is the id up to which all are known.
     """
 
-    def __init__(self, asks: Iterator[Ask | str], rate: Rate, draw: Callable[[], float], position: str = "") -> None:
-        self._asks, self._rate, self._draw = asks, rate, draw
-        self._next: Ask | str | None = None
-        self._again: list[tuple[int, str, Ask]] = []
+    def __init__(
+        self, requests: Iterator[StreamRequest | str], rate: Rate, draw: Callable[[], float], position: str = ""
+    ) -> None:
+        self._requests, self._rate, self._draw = requests, rate, draw
+        self._next: StreamRequest | str | None = None
+        self._again: list[tuple[int, str, StreamRequest]] = []
         # For each stream without an answer yet, the id of the stream before it.
         self._waiting: dict[str, str] = {}
         self._last = position
@@ -110,15 +112,15 @@ class Asking:
         # The streams behind `position` that are done: a later step begins there, and requests them again.
         self._done: list[tuple[bytes, str]] = []
         self._counts: Counter[str] = Counter()
-        self.left: dict[str, str] = {}
+        self.failed: dict[str, str] = {}
 
-    def due(self, now_ms: int) -> Ask | int | None:
+    def next_request(self, now_ms: int) -> StreamRequest | int | None:
         """Returns what to request now, or in how many milliseconds to ask again; None once all is answered."""
         if self._under_way >= min(AT_ONCE, max(LEAST_AT_ONCE, self._rate.per_s)):
             return UNTIL_ANSWERED_MS
         is_again = bool(self._again) and self._again[0][0] <= now_ms
         if not is_again and self._next is None:
-            self._next = next(self._asks, None)
+            self._next = next(self._requests, None)
         if isinstance(self._next, str):
             # The streams up to this id need nothing more; reading on may take long, so the caller decides again.
             self._last, self._next = self._next, None
@@ -138,12 +140,12 @@ class Asking:
         self._under_way += 1
         return ask
 
-    def answered(self, ask: Ask, outcome: Outcome, why: str, now_ms: int) -> None:
+    def record_outcome(self, ask: StreamRequest, outcome: Outcome, why: str, now_ms: int) -> None:
         """Records the outcome of a request; `why` is a sentence if it was not done."""
         self._under_way -= 1
         if outcome is Outcome.REFUSED:
             self._counts["refused"] += 1
-            self._rate.refused(now_ms)
+            self._rate.halve(now_ms)
             if ask.tries + 1 < TRIES:
                 rest_ms = self._draw() * min(BACKOFF_MOST_MS, BACKOFF_MS * 2**ask.tries)
                 again = replace(ask, tries=ask.tries + 1)
@@ -153,7 +155,7 @@ class Asking:
         if outcome is Outcome.DONE and not ask.is_known:
             heapq.heappush(self._done, (ask.stream_id.encode(), "started" if ask.is_connected else "stopped"))
         elif outcome is not Outcome.DONE:
-            self.left[ask.stream_id] = why
+            self.failed[ask.stream_id] = why
 
     @property
     def counts(self) -> Counter[str]:

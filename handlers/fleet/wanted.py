@@ -67,7 +67,7 @@ class Wanted:
     ids: Mapping[str, bool]
     patterns: Sequence[Pattern] = field(default=())
 
-    def of(self, stream_id: str) -> bool | None:
+    def should_connect(self, stream_id: str) -> bool | None:
         """Returns whether the stream should be connected; None if the document does not name it."""
         if stream_id in self.ids:
             return self.ids[stream_id]
@@ -97,7 +97,7 @@ def read(text: str, kind: str = TOML) -> Wanted:
     # Some editors begin a file with a byte order mark.
     text, size_bytes, patterns = text.removeprefix("\ufeff"), 0, 0
     for place, entry, is_connected in _lines(text) if kind == LINES else _table(text, kind):
-        for one in _expanded(entry, place):
+        for one in _expand(entry, place):
             _check(one, place)
             size_bytes, patterns = size_bytes + len(one.encode()), patterns + _is_pattern(one)
             if found.setdefault(one, is_connected) != is_connected:
@@ -111,16 +111,16 @@ def read(text: str, kind: str = TOML) -> Wanted:
                 raise DocumentError(words, place)
     if not found:
         raise DocumentError("the document names no stream: write connected = [...] or stopped = [...]")
-    return _wanted(found)
+    return _to_wanted(found)
 
 
-def read_again(text: str) -> Wanted:
+def read_saved(text: str) -> Wanted:
     """Returns the document whose `Wanted.text` this is; nothing is checked again."""
     table = json.loads(text)
-    return _wanted({one: name == "connected" for name in _NAMES for one in table[name]})
+    return _to_wanted({one: name == "connected" for name in _NAMES for one in table[name]})
 
 
-def _wanted(found: Mapping[str, bool]) -> Wanted:
+def _to_wanted(found: Mapping[str, bool]) -> Wanted:
     patterns = tuple(Pattern(one, is_connected) for one, is_connected in found.items() if _is_pattern(one))
     ids = sorted((one for one in found if not _is_pattern(one)), key=str.encode)
     return Wanted({one: found[one] for one in ids}, patterns)
@@ -137,7 +137,7 @@ def _lines(text: str) -> Iterator[tuple[str, str, bool]]:
             yield f"line {number}", entry.removeprefix("!").strip(), not entry.startswith("!")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Returns the object. It refuses a field that is there twice, because only one of its lists would count."""
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -147,7 +147,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _table(text: str, kind: str) -> Iterator[tuple[str, str, bool]]:
     try:
-        table = json.loads(text, object_pairs_hook=_once) if kind == JSON else tomllib.loads(text)
+        table = json.loads(text, object_pairs_hook=_object_without_repeats) if kind == JSON else tomllib.loads(text)
     except DocumentError:
         raise
     except (ValueError, RecursionError) as error:
@@ -165,7 +165,7 @@ def _table(text: str, kind: str) -> Iterator[tuple[str, str, bool]]:
         yield from ((name, entry, name == "connected") for entry in listed)
 
 
-def _expanded(entry: str, place: str) -> Iterator[str]:
+def _expand(entry: str, place: str) -> Iterator[str]:
     """Returns the ids and patterns of an entry: each `{a,01..30}` is one of 31."""
     parts = _BRACES.split(entry)
     if any("{" in part or "}" in part for part in parts):

@@ -17,7 +17,9 @@ WAIT_S = 1
 BATCH = 10
 
 
-def received(sqs: Any, queue_url: str, held_s: int, is_late: Callable[[], bool]) -> Iterator[list[dict[str, Any]]]:
+def receive_batches(
+    sqs: Any, queue_url: str, held_s: int, is_late: Callable[[], bool]
+) -> Iterator[list[dict[str, Any]]]:
     """Yields the messages in batches, as SQS has them, until it is late; each is hidden from others for `held_s`."""
     seen: set[str] = set()
     while not is_late():

@@ -50,7 +50,7 @@ NOT_OURS = "the message was not sent by Streamkeeper"
 MOST_PARTS = 1000
 
 
-def _about(fields: dict[str, Any]) -> Letter:
+def _common_fields(fields: dict[str, Any]) -> Letter:
     """Returns the fields that every message of an event has."""
     stream_id, key, reason = (_text(fields[name]) for name in ("stream", "key", "reason"))
     if not (stream_id and key):
@@ -58,7 +58,7 @@ def _about(fields: dict[str, Any]) -> Letter:
     return Letter((), stream_id, reason, key, fence=int(fields["fence"]))
 
 
-class Reader:
+class LetterReader:
     """Reads messages in any order; returns an event in parts once the last part has come."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Reader:
                 words = "its gap stays open: POST /connections/{streamId}/repair tries again"
                 return Letter((message,), _text(fields["stream"]), _text(fields["reason"]), problem=words)
             if "event" in fields:
-                return _event((message,), _about(fields), fields["event"])
+                return _event((message,), _common_fields(fields), fields["event"])
             return self._part(message, fields)
         except _MALFORMED:
             return Letter((message,), "", "", problem=NOT_OURS)
@@ -91,7 +91,7 @@ class Reader:
             yield replace(about, messages=self._messages[about, count], problem=problem, is_part=True)
 
     def _part(self, message: Message, fields: dict[str, Any]) -> Letter | None:
-        about, number, count = _about(fields), int(fields["part"]), int(fields["parts"])
+        about, number, count = _common_fields(fields), int(fields["part"]), int(fields["parts"])
         piece = base64.b64decode(fields["event_base64"], validate=True)
         if not 1 <= number <= count <= MOST_PARTS:
             raise ValueError

@@ -16,15 +16,15 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.aws.error_translation import translate_errors
-from handlers.aws.executions import runs
+from handlers.aws.executions import is_running
 from handlers.connection.inputs import Layout
 from handlers.errors import StoreUnavailable
-from handlers.fleet.starting import started
+from handlers.fleet.starting import start_stream
 from handlers.fleet.turns import Outcome as Start
 from handlers.group import is_group
 from handlers.redrive import letter_queue
 from handlers.redrive.letter_queue import BATCH
-from handlers.redrive.letters import Letter, Message, Reader
+from handlers.redrive.letters import Letter, LetterReader, Message
 from handlers.redrive.restore import KNOWN, Events, NotStored
 from handlers.store.leases import Leases
 from handlers.store.stream_records import StreamRecords
@@ -114,8 +114,8 @@ class Redrive:
             letter_queue.release(self.stage.sqs, self.stage.queue_url, receipts)
 
     def _letters(self) -> Iterator[Letter]:
-        reader, stage = Reader(), self.stage
-        for some in letter_queue.received(stage.sqs, stage.queue_url, stage.held_s, stage.is_late):
+        reader, stage = LetterReader(), self.stage
+        for some in letter_queue.receive_batches(stage.sqs, stage.queue_url, stage.held_s, stage.is_late):
             messages = [Message(one["MessageId"], one["ReceiptHandle"], one["Body"]) for one in some]
             self._held |= {message.id: message for message in messages}
             yield from filter(None, map(reader.read, messages))
@@ -124,7 +124,7 @@ class Redrive:
 
     def _settle(self, letter: Letter) -> Outcome:
         try:
-            outcome = self._act(letter)
+            outcome = self._restore(letter)
             if outcome.outcome != LEFT and not self.dry_run:
                 if letter.key:
                     # Written before the message is deleted: after a kill in between, the next walk counts the event.
@@ -133,10 +133,10 @@ class Redrive:
                 for message in letter.messages:
                     del self._held[message.id]
         except (NotStored, StoreUnavailable, ClientError, BotoCoreError) as problem:
-            return Outcome(letter, LEFT, _why(problem.__cause__ or problem))
+            return Outcome(letter, LEFT, _reason(problem.__cause__ or problem))
         return outcome
 
-    def _act(self, letter: Letter) -> Outcome:
+    def _restore(self, letter: Letter) -> Outcome:
         events, stream_id = self.stage.events, letter.stream_id
         if letter.event is not None:
             layout = self.stage.layout(stream_id)
@@ -144,7 +144,7 @@ class Redrive:
             return Outcome(letter, found)
         if not letter.problem:
             return self._start(letter)
-        if letter.is_part and events.has(stream_id, letter.key, self.stage.layout(stream_id)):
+        if letter.is_part and events.has_event(stream_id, letter.key, self.stage.layout(stream_id)):
             return Outcome(letter, KNOWN)
         return Outcome(letter, LEFT, letter.problem)
 
@@ -157,7 +157,7 @@ class Redrive:
         if stream_id in self._started:
             return Outcome(letter, STARTED, self._started[stream_id])
         lease = Leases(self.stage.dynamodb, self.stage.control_table).read(stream_id)
-        if lease.execution and not lease.stop and runs(self.stage.states, lease.execution):
+        if lease.execution and not lease.stop and is_running(self.stage.states, lease.execution):
             return Outcome(letter, RUNS, lease.execution)
         if is_group(stream_id):
             return Outcome(letter, LEFT, "it is a group: a POST of any of its streams starts it again")
@@ -167,14 +167,14 @@ class Redrive:
             return Outcome(letter, LEFT, "a stop was requested since: it stays stopped until a POST starts it")
         start, said = Start.DONE, ""
         if not self.dry_run:
-            start, said = started(self.stage.states, self.stage.machine_arn, stream_id)
+            start, said = start_stream(self.stage.states, self.stage.machine_arn, stream_id)
         if start is not Start.DONE:
             return Outcome(letter, LEFT, said)
         self._started[stream_id] = said
         return Outcome(letter, STARTED, said)
 
 
-def _why(problem: BaseException) -> str:
+def _reason(problem: BaseException) -> str:
     if isinstance(problem, ClientError):
         return f"AWS refused {problem.operation_name}: {problem.response['Error']['Code']}"
     if isinstance(problem, BotoCoreError):
@@ -182,7 +182,7 @@ def _why(problem: BaseException) -> str:
     return str(problem)
 
 
-def redriven(stage: Stage, stream_id: str, parts: Sequence[str] = ()) -> dict[str, Any]:
+def redrive_stream(stage: Stage, stream_id: str, parts: Sequence[str] = ()) -> dict[str, Any]:
     """Returns the answer to `POST /connections/{streamId}/redrive`, for as many messages as there is time for.
 
     `parts` are the ids of the stream's parts, if it has any. Raises StoreUnavailable if the queue does not answer.

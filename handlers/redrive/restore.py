@@ -93,7 +93,7 @@ class Events:
             return self._outcome_in_log(stream_id, event, dry_run=dry_run)
         return STORED
 
-    def has(self, stream_id: str, key: str, layout: Layout) -> bool:
+    def has_event(self, stream_id: str, key: str, layout: Layout) -> bool:
         """Returns whether the key has an event, not a mark."""
         items = layout.items or layout.partitions
         there = None if items == LOG else self._read(stream_id, key, items)

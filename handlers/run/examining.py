@@ -19,7 +19,7 @@ from typing import Any
 
 import urllib3
 
-from handlers.aws.secret_values import SecretValues, named
+from handlers.aws.secret_values import SecretValues, secret_name
 from handlers.errors import InvalidRequest, StoreUnavailable, StreamDropped, StreamRejected
 from handlers.profile.addresses import ProfileError, origin
 from handlers.profile.behaviour import Profile
@@ -54,7 +54,7 @@ def _examined(name: str, profiles: Profiles, secrets: SecretValues) -> dict[str,
     except (InvalidRequest, StoreUnavailable) as error:
         return {"problem": str(error)}
     values: dict[Reference, str] = {}
-    read = {named(reference): _read(reference, secrets, values) for reference in profile.secrets}
+    read = {secret_name(reference): _read(reference, secrets, values) for reference in profile.secrets}
     found = profiles.find(name)
     return {
         "newest": "" if found is None else found.problem,

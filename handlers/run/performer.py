@@ -273,7 +273,7 @@ class Performer(Generic[T]):
             self._answer(stream, answer)
 
     def _reads_secrets(self, one: _Stream[T], anew: bool) -> Secrets:
-        one.values, one.unsendable = self._secrets.sendable(one.profile, one.invocation.stream_id, anew=anew)
+        one.values, one.unsendable = self._secrets.read_for_request(one.profile, one.invocation.stream_id, anew=anew)
         return one.values
 
     def _open(self, stream: str, one: _Stream[T], cursor: str | None) -> None:

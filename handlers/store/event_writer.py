@@ -16,7 +16,7 @@ from typing import Any
 from handlers.aws.error_translation import Refused, quoted_id, translate_errors
 from handlers.connection.epochs import epochs_of
 from handlers.connection.inputs import Written
-from handlers.dynamodb.client import DynamoDb, binary, encode
+from handlers.dynamodb.client import DynamoDb, decode_binary, encode
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
@@ -282,5 +282,5 @@ class RetryDelays:
 
 def to_boto3_statement(insert: str) -> dict[str, Any]:
     """Returns the INSERT as a statement for boto3's client, which writes the JSON of a request itself."""
-    statement: dict[str, Any] = json.loads(insert, object_hook=binary)
+    statement: dict[str, Any] = json.loads(insert, object_hook=decode_binary)
     return statement

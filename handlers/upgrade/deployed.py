@@ -53,16 +53,16 @@ class Deployed:
         self._clients, self._states, self._machine_arn = clients, clients.states, clients.machine_arn
         self._records = records
 
-    def stable(self) -> str:
+    def alias_version(self) -> str:
         """Returns the version of the function that the alias names."""
         alias = self._clients.functions.get_alias(FunctionName=self._clients.function, Name=ALIAS)
         return str(alias["FunctionVersion"])
 
-    def published_function(self) -> str:
+    def publish_function(self) -> str:
         """Returns the version of the deployed function; publishes a new one only if it differs from the newest."""
         return str(self._clients.functions.publish_version(FunctionName=self._clients.function)["Version"])
 
-    def start(self, version: str) -> None:
+    def check_start(self, version: str) -> None:
         """Invokes this version without a stream; raises UpgradeRefused if it does not start."""
         name = f"{self._clients.function}:{version}"
         answer = self._clients.functions.invoke(FunctionName=name, Payload=b"{}")
@@ -81,7 +81,7 @@ class Deployed:
         if self._clients.functions.get_alias(**names)["FunctionVersion"] != version:
             self._clients.functions.update_alias(**names, FunctionVersion=version)
 
-    def forget(self, definition: str) -> None:
+    def delete_old_versions(self, definition: str) -> None:
         """Deletes all but the newest versions of the machine and this one; their running executions continue.
 
         A deletion that AWS refuses is left to the next upgrade.
@@ -95,34 +95,34 @@ class Deployed:
                 if arn != definition:
                     self._states.delete_state_machine_version(stateMachineVersionArn=arn)
 
-    def version(self, upgrade: Upgrade) -> str:
+    def target_version(self, upgrade: Upgrade) -> str:
         """Returns the ARN of the version that streams should run: that of the stack's definition."""
-        if self._is_put_back(upgrade):
+        if self._is_restored(upgrade):
             return upgrade.aside
         # Publishing the same text, deployed again, would make another version, because it is another revision.
-        return upgrade.definition if self._is_former(upgrade, "") else self._published()
+        return upgrade.definition if self._is_former(upgrade, "") else self._publish_definition()
 
-    def put_in(self, upgrade: Upgrade) -> None:
+    def redeploy_put_aside(self, upgrade: Upgrade) -> None:
         """Deploys the definition again that the upgrade before this one put aside."""
-        if self._is_put_back(upgrade):
-            self._deploy(self._text(upgrade.aside))
+        if self._is_restored(upgrade):
+            self._deploy(self._definition_of(upgrade.aside))
 
-    def put_back(self, upgrade: Upgrade) -> None:
+    def restore_definition(self, upgrade: Upgrade) -> None:
         """Deploys the definition that streams ran before the upgrade, if it is known and not deployed."""
-        former = self._text(upgrade.definition) if upgrade.definition else ""
-        if not former or self._text(self._machine_arn).strip() == former.strip():
+        former = self._definition_of(upgrade.definition) if upgrade.definition else ""
+        if not former or self._definition_of(self._machine_arn).strip() == former.strip():
             return
-        self._records.put_aside(upgrade.execution, self._published())
+        self._records.put_aside(upgrade.execution, self._publish_definition())
         self._deploy(former.strip() + OURS)
 
-    def runs_another(self, upgrade: Upgrade) -> Callable[[str], bool] | None:
-        """Returns a test whether an execution runs another definition than `put_back` deployed, or None without one.
+    def other_definition_test(self, upgrade: Upgrade) -> Callable[[str], bool] | None:
+        """Returns a test whether an execution runs another definition than the restored one; None if none was.
 
         An execution that Step Functions has forgotten runs none.
         """
         if not upgrade.aside or not upgrade.definition:
             return None
-        former = self._text(upgrade.definition).strip()
+        former = self._definition_of(upgrade.definition).strip()
 
         def is_other(execution: str) -> bool:
             try:
@@ -133,7 +133,7 @@ class Deployed:
 
         return is_other
 
-    def _is_put_back(self, upgrade: Upgrade) -> bool:
+    def _is_restored(self, upgrade: Upgrade) -> bool:
         """Returns whether the deployed definition comes from an upgrade that went back."""
         return bool(upgrade.aside) and self._is_former(upgrade, OURS)
 
@@ -142,17 +142,17 @@ class Deployed:
         if not upgrade.definition:
             return False
         try:
-            return self._text(self._machine_arn) == self._text(upgrade.definition).strip() + behind
+            return self._definition_of(self._machine_arn) == self._definition_of(upgrade.definition).strip() + behind
         except self._states.exceptions.StateMachineDoesNotExist:
             return False  # The version was deleted.
 
-    def _published(self) -> str:
+    def _publish_definition(self) -> str:
         """Returns the ARN of the version of the deployed definition, published only if it differs from the newest."""
         answer = self._states.publish_state_machine_version(stateMachineArn=self._machine_arn)
         arn: str = answer["stateMachineVersionArn"]
         return arn
 
-    def _text(self, arn: str) -> str:
+    def _definition_of(self, arn: str) -> str:
         definition: str = self._states.describe_state_machine(stateMachineArn=arn)["definition"]
         return definition
 

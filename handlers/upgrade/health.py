@@ -106,7 +106,7 @@ class Verdict:
         return "; ".join(named[:MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
 
 
-def worse(stream: Stream, limits: Limits) -> str:
+def reason_if_worse(stream: Stream, limits: Limits) -> str:
     """Returns why a stream is worse than before, as a phrase; "" if it is not, or if that is not known yet."""
     if stream.ending in BAD_ENDINGS:
         return f"its execution ended by {stream.ending}"
@@ -121,17 +121,17 @@ def worse(stream: Stream, limits: Limits) -> str:
         return f"{stream.failures} failures to connect in a row"
     if stream.before is None or stream.after is None:
         return ""
-    return _compared(stream.before, stream.after, limits)
+    return _compare(stream.before, stream.after, limits)
 
 
-def _compared(before: Stretch, after: Stretch, limits: Limits) -> str:
+def _compare(before: Stretch, after: Stretch, limits: Limits) -> str:
     """Returns why `after` is worse than `before`, as a phrase; "" if it is not."""
     for words, then, now in (
         ("functions were killed", before.killed, after.killed),
         ("connections ended by an error", before.errors, after.errors),
         ("events were dead-lettered", before.dead_lettered, after.dead_lettered),
     ):
-        if now > BY_CHANCE + 2 * _scaled(then, before, after):
+        if now > BY_CHANCE + 2 * _scale(then, before, after):
             return f"{now} {words}"
     if before.memory_mb and after.memory_mb > max(LEAK * before.memory_mb, before.memory_mb + LEAK_MB):
         return f"a function took {after.memory_mb} MB of memory, and {before.memory_mb} before"
@@ -140,7 +140,7 @@ def _compared(before: Stretch, after: Stretch, limits: Limits) -> str:
     return ""
 
 
-def _scaled(count: int, before: Stretch, after: Stretch) -> float:
+def _scale(count: int, before: Stretch, after: Stretch) -> float:
     """Scales a count of `before` to the length of `after`, but never down."""
     return count * max(1.0, after.length_ms / before.length_ms) if before.length_ms else count
 
@@ -163,9 +163,9 @@ def is_silent(stream: Stream, limits: Limits) -> bool:
     return stream.silent_ms is not None and stream.silent_ms > stream.after.length_ms - limits.answer_ms // 2
 
 
-def judged(streams: Sequence[Stream], limits: Limits) -> Verdict:
+def judge_wave(streams: Sequence[Stream], limits: Limits) -> Verdict:
     """Returns the result for a wave, which is WELL only once the wave was watched for `watch_ms`."""
-    reasons = {stream.stream_id: reason for stream in streams if (reason := worse(stream, limits))}
+    reasons = {stream.stream_id: reason for stream in streams if (reason := reason_if_worse(stream, limits))}
     if len(reasons) > len(streams) // TOLERANCE:
         return Verdict(State.WORSE, reasons)
     expected = [stream for stream in streams if is_expected(stream, limits)]
@@ -177,7 +177,7 @@ def judged(streams: Sequence[Stream], limits: Limits) -> Verdict:
     return Verdict(State.WAITING if waits else State.WELL, reasons)
 
 
-def back(streams: Sequence[Stream], limits: Limits) -> Verdict:
+def judge_return(streams: Sequence[Stream], limits: Limits) -> Verdict:
     """Returns whether the streams that went back are connected by an execution that was started since."""
     missing = {}
     for stream in streams:

@@ -72,7 +72,7 @@ def lost_of(item: Item) -> dict[str, Lost]:
     return {stream_id: Lost(*map(int, two)) for stream_id, two in parts.items() if len(two) == len(Lost._fields)}
 
 
-def loss(item: Item, lease: Item, lost: Lost, now_ms: int) -> tuple[Item, bool]:
+def loss_gap(item: Item, lease: Item, lost: Lost, now_ms: int) -> tuple[Item, bool]:
     """Returns the gap of a stream whose events were lost, and whether another execution's connection has ended it.
 
     `item` is the lease that has the mark, `lease` that of the stream. The gap lasts until such a connection opens.
@@ -85,7 +85,7 @@ def loss(item: Item, lease: Item, lost: Lost, now_ms: int) -> tuple[Item, bool]:
     return ledger_records.loss_item(lease["PK"]["S"], announced), has_ended
 
 
-def mark(item: Item, now_ms: int, lost: Mapping[str, Lost]) -> Item:
+def upgrade_mark(item: Item, now_ms: int, lost: Mapping[str, Lost]) -> Item:
     """Returns the mark of a stream that is asked now; `item` is its lease, `lost` its losses."""
     lease = lease_of(item)
     since = typed_item({stream_id: f"{one.from_ms}/{one.fence}" for stream_id, one in lost.items()})
@@ -173,11 +173,11 @@ def stretches(item: Item, ledgers: Iterable[Sequence[Item]], now_ms: int, answer
             is_after = claimed_ms >= asked_ms and read_text(row, "execution") != former
             first_ms = min(first_ms, claimed_ms or first_ms)
             began_ms = min(began_ms, claimed_ms) if is_after else began_ms
-            (after if is_after else before).append(_of(row, newest, now_ms - min(DEAD_AFTER_MS, answer_ms)))
+            (after if is_after else before).append(_stretch_of(row, newest, now_ms - min(DEAD_AFTER_MS, answer_ms)))
     return _sum(before, asked_ms - first_ms), _sum(after, now_ms - began_ms)
 
 
-def _of(row: Item, newest: int, alive_ms: int) -> Stretch:
+def _stretch_of(row: Item, newest: int, alive_ms: int) -> Stretch:
     """Returns the numbers of one connection; a connection that was seen since `alive_ms` may be alive."""
     seen_ms = max(read_int(row, "seen_ms") or 0, read_int(row, "saved_ms") or 0)
     fence = read_int(row, "fence") or 0

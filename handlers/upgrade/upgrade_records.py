@@ -23,11 +23,11 @@ from handlers.upgrade.upgrade_items import (
     Lost,
     Stretches,
     lease_of,
-    loss,
+    loss_gap,
     lost_of,
-    mark,
     stretches,
     to_lost,
+    upgrade_mark,
 )
 from handlers.values import dataclass
 
@@ -79,29 +79,29 @@ class UpgradeRecords:
         begun, read = {"execution": execution, "progress": "it begins"}, {"before": before} if before else {}
         return self._table.set_attributes(_KEY, begun, condition, remove=["abort"], **read)
 
-    def note(self, execution: str, progress: str) -> None:
+    def save_progress(self, execution: str, progress: str) -> None:
         """Saves the upgrade's progress, unless another upgrade runs by now."""
-        self._set(execution, {"progress": progress})
+        self._update(execution, {"progress": progress})
 
     def abort(self, execution: str) -> bool:
         """Requests that the upgrade goes back; returns False if another upgrade runs by now."""
-        return self._set(execution, {"abort": True})
+        return self._update(execution, {"abort": True})
 
     def promote(self, execution: str, definition: str) -> None:
         """Records that streams run this version of the machine, unless another upgrade runs by now."""
-        self._set(execution, {"definition": definition}, removes=["aside"])
+        self._update(execution, {"definition": definition}, removes=["aside"])
 
     def put_aside(self, execution: str, definition: str) -> None:
         """Records that another version is deployed in place of this one, unless another upgrade runs by now."""
-        self._set(execution, {"aside": definition})
+        self._update(execution, {"aside": definition})
 
-    def _set(self, execution: str, attributes: Mapping[str, Any], removes: Sequence[str] = ()) -> bool:
+    def _update(self, execution: str, attributes: Mapping[str, Any], removes: Sequence[str] = ()) -> bool:
         """Writes to the upgrade's record; returns False, without writing, if another upgrade runs by now."""
         return self._table.set_attributes(_KEY, attributes, "#execution = :me", remove=removes, me=execution)
 
     # --- its streams --------------------------------------------------------------------------------------------------
 
-    def held(self) -> list[str]:
+    def held_ids(self) -> list[str]:
         """Returns the ids of the groups, and of the streams in no group, that executions keep connected."""
         executions = {stream_id: arn for page, _ in self._leases.held_pages("") for stream_id, arn in page.items()}
         of_groups = {arn for stream_id, arn in executions.items() if is_group(stream_id)}
@@ -111,23 +111,23 @@ class UpgradeRecords:
             if is_group(stream_id) or not (arn in of_groups or is_group(arn))
         ]
 
-    def asked(self, wanted: Callable[[str], bool]) -> Iterator[Item]:
+    def marked(self, wanted: Callable[[str], bool]) -> Iterator[Item]:
         """Yields the leases with marks of the upgrade, held or not, whose ids are wanted."""
         ids = [stream_id for stream_id in self._leases.ids() if wanted(stream_id)]
         for some in batches(ids):
             yield from (item for item in self._leases.read_items(some).values() if CODE in item or MARK in item)
 
-    def items(self, stream_ids: Sequence[str]) -> dict[str, Item]:
+    def read_leases(self, stream_ids: Sequence[str]) -> dict[str, Item]:
         """Returns the leases of these streams, by their ids."""
         return self._leases.read_items(stream_ids)
 
-    def ask(self, item: Item, version: str, now_ms: int, lost: Mapping[str, Lost]) -> bool:
+    def request_version(self, item: Item, version: str, now_ms: int, lost: Mapping[str, Lost]) -> bool:
         """Makes the stream's executions call `version`, "" for the alias; False if `item` is no longer its lease.
 
         `lost` has the losses of the stream or of its members.
         """
         execution = lease_of(item).execution
-        marked = item | {MARK: mark(item, now_ms, lost)}
+        marked = item | {MARK: upgrade_mark(item, now_ms, lost)}
         held = "#execution = :execution" if execution else "attribute_not_exists(#execution)"
         is_asked = self._table.set_attributes(
             typed_values.item_key(item["PK"]["S"], "lease"),
@@ -141,35 +141,35 @@ class UpgradeRecords:
             self.write_losses(marked, now_ms)
         return is_asked
 
-    def settle(self, item: Item) -> None:
+    def remove_marks(self, item: Item) -> None:
         """Removes the upgrade's marks from a lease, unless it was marked again since; then the alias decides."""
         condition = f"#{MARK} = :mark" if MARK in item else f"attribute_not_exists(#{MARK})"
         key, read = typed_values.item_key(item["PK"]["S"], "lease"), {"mark": item[MARK]} if MARK in item else {}
         self._table.set_attributes(key, {}, condition, remove=[CODE, MARK], **read)
 
-    def lost(self, item: Item, now_ms: int) -> dict[str, Lost]:
+    def find_losses(self, item: Item, now_ms: int) -> dict[str, Lost]:
         """Returns the losses of a stream, or of each stream of a group, on its connection so far, by stream id."""
         found = {}
-        for stream_id, lease in self._of(item, ALL).items():
+        for stream_id, lease in self._member_leases(item, ALL).items():
             lost = to_lost(lease, self._newest_ms(stream_id, lease), now_ms)
             if lost is not None:
                 found[stream_id] = lost
         return found
 
-    def losses(self, item: Item, now_ms: int) -> list[tuple[Item, bool]]:
+    def loss_gaps(self, item: Item, now_ms: int) -> list[tuple[Item, bool]]:
         """Returns the items of the gaps of lost events, each with whether the gap has ended."""
         lost = lost_of(item)
-        leases = {item["PK"]["S"]: item} if item["PK"]["S"] in lost else self.items(list(lost))
-        return [loss(item, leases[one], lost[one], now_ms) for one in lost if one in leases]
+        leases = {item["PK"]["S"]: item} if item["PK"]["S"] in lost else self.read_leases(list(lost))
+        return [loss_gap(item, leases[one], lost[one], now_ms) for one in lost if one in leases]
 
     def write_losses(self, item: Item, now_ms: int) -> None:
         """Writes the gaps of lost events, each to its end or until now, over the gaps written before."""
-        for gap, _ in self.losses(item, now_ms):
+        for gap, _ in self.loss_gaps(item, now_ms):
             self._table.put(gap)
 
     def stretches(self, item: Item, now_ms: int, answer_ms: int) -> Stretches:
         """Returns the numbers of the stream's newest connections before it was asked, and since it handed over."""
-        leases = self._of(item)
+        leases = self._member_leases(item)
         ledgers = (
             ledger_records.with_live_record(
                 self._table.newest_records(one, "connection#", NEWEST), ledger_records.live_record(leases[one])
@@ -180,16 +180,16 @@ class UpgradeRecords:
 
     def newest_ms(self, item: Item) -> int | None:
         """Returns the instant of the newest stored event of a stream or a group; None if unknown."""
-        instants = [self._newest_ms(stream_id, lease) for stream_id, lease in self._of(item).items()]
+        instants = [self._newest_ms(stream_id, lease) for stream_id, lease in self._member_leases(item).items()]
         return max((instant for instant in instants if instant is not None), default=None)
 
     def _newest_ms(self, stream_id: str, lease: Item) -> int | None:
         return event_reader.newest_ms(self._events, stream_id, control_record.layout_of(lease))
 
-    def _of(self, item: Item, most: int = MEMBERS) -> dict[str, Item]:
+    def _member_leases(self, item: Item, most: int = MEMBERS) -> dict[str, Item]:
         """Returns the lease of a stream, or those of a group's members, by the streams' ids."""
         stream_id = item["PK"]["S"]
         if not is_group(stream_id):
             return {stream_id: item}
         members = self._table.records_after(stream_id, MEMBER, "", most)
-        return self.items([member["SK"]["S"].removeprefix(MEMBER) for member in members])
+        return self.read_leases([member["SK"]["S"].removeprefix(MEMBER) for member in members])

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from handlers.api.verdict import counted
-from handlers.aws.executions import runs
+from handlers.aws.executions import is_running
 from handlers.connection.orphans import start_input
 from handlers.store.typed_values import Item
 from handlers.upgrade import health
@@ -57,14 +57,14 @@ class Work:
         before = last.execution
         # If the check is repeated, its record may have a request to go back by now.
         if before != self.execution:
-            if before and runs(self.clients.states, before):
+            if before and is_running(self.clients.states, before):
                 raise UpgradeRefused(f"Another upgrade runs, {before.rpartition(':')[2]}.")
             if not self.records.begin(self.execution, before):
                 raise UpgradeRefused("Another upgrade has just begun.")
-        stable, version = self._deployed.stable(), self._deployed.published_function()
+        stable, version = self._deployed.alias_version(), self._deployed.publish_function()
         if version != stable:
-            self._deployed.start(version)
-        definition = self._deployed.version(last)
+            self._deployed.check_start(version)
+        definition = self._deployed.target_version(last)
         # If every stream runs the deployed version, there is nothing to compare. An earlier upgrade may have ended
         # without its last writes.
         is_new = version != stable or definition != (last.definition or definition)
@@ -78,19 +78,19 @@ class Work:
 
     def plan(self, begin: int) -> dict[str, Any]:
         """Returns where the wave that begins at place `begin` ends, and how many streams it has."""
-        places = sorted(place(stream_id) for stream_id in self.records.held())
+        places = sorted(place(stream_id) for stream_id in self.records.held_ids())
         end = wave_end(places, begin)
         size = sum(begin <= one < end for one in places)
         wave = f"a wave of {size} of {counted(len(places), 'stream')}, after {sum(one < begin for one in places)}"
         self._note(wave if size else "no stream is left to hand over")
         return {"end": end, "size": size, "is_aborted": self.records.read().is_aborted}
 
-    def ask(self, version: str, definition: str, begin: int, end: int) -> dict[str, Any]:
+    def hand_over_wave(self, version: str, definition: str, begin: int, end: int) -> dict[str, Any]:
         """Makes the streams from place `begin` on hand over to `version`, by the machine's version `definition`.
 
         Returns the place from which to continue.
         """
-        ids = sorted((one for one in self.records.held() if begin <= place(one) < end), key=place)
+        ids = sorted((one for one in self.records.held_ids() if begin <= place(one) < end), key=place)
         for stream_id, item in self._items(ids):
             if self.is_late():
                 return {"begin": place(stream_id), "is_done": False}
@@ -99,11 +99,11 @@ class Work:
                 self._hand_over(item, version, definition)
         return {"begin": end, "is_done": True}
 
-    def look(self, version: str, begin: int, end: int, limits: Limits) -> dict[str, Any]:
+    def judge_waves(self, version: str, begin: int, end: int, limits: Limits) -> dict[str, Any]:
         """Returns the verdict on the streams that were asked: the wave from `begin` on, and earlier waves."""
         if self.records.read().is_aborted:
             return {"state": health.State.WORSE.value, "reasons": "a roll-back was requested"}
-        items = list(self.records.asked(lambda stream_id: place(stream_id) < end))
+        items = list(self.records.marked(lambda stream_id: place(stream_id) < end))
         ordered = sorted(items, key=lambda item: place(item["PK"]["S"]))
         wave = [item for item in ordered if place(item["PK"]["S"]) >= begin]
         earlier = [item for item in ordered if place(item["PK"]["S"]) < begin]
@@ -111,18 +111,18 @@ class Work:
             *self._streams(wave, version, CLOSELY, limits),
             *self._streams(earlier, version, CLOSELY_BEFORE, limits),
         ]
-        return self._answer(health.judged(streams, limits), streams)
+        return self._answer(health.judge_wave(streams, limits), streams)
 
     def promote(self, version: str, definition: str, begin: int) -> dict[str, Any]:
         """Moves the alias, and removes the upgrade's marks from place `begin` on; returns where to continue."""
         if begin == 0:
-            self._deployed.put_in(self.records.read())
+            self._deployed.redeploy_put_aside(self.records.read())
             self._deployed.move_alias(version)
             self.records.promote(self.execution, definition)
-            self._deployed.forget(definition)
+            self._deployed.delete_old_versions(definition)
         return self._settle(begin, lambda item: is_asked(item, version))
 
-    def back(self, version: str, stable: str, begin: int) -> dict[str, Any]:
+    def hand_back(self, version: str, stable: str, begin: int) -> dict[str, Any]:
         """Makes the streams that were asked hand over to their former version; returns where to continue.
 
         Streams of no wave come last, after a delay, because an execution that started a moment after the former
@@ -130,38 +130,38 @@ class Work:
         """
         if begin == 0:
             self._deployed.move_alias(stable)
-            self._deployed.put_back(self.records.read())
+            self._deployed.restore_definition(self.records.read())
         upgrade = self.records.read()
         former = upgrade.definition or self.clients.machine_arn
-        runs_another = self._deployed.runs_another(upgrade)
+        runs_another = self._deployed.other_definition_test(upgrade)
         if begin >= WHOLE:
-            return self._others_back(begin - WHOLE, former, runs_another)
-        items = sorted(self.records.asked(lambda one: place(one) >= begin), key=lambda item: place(item["PK"]["S"]))
+            return self._hand_back_others(begin - WHOLE, former, runs_another)
+        items = sorted(self.records.marked(lambda one: place(one) >= begin), key=lambda item: place(item["PK"]["S"]))
         for item in items:
             if self.is_late():
                 return {"begin": place(item["PK"]["S"]), "is_done": False}
             if is_asked(item, version) and lease_of(item).execution:
                 if asked_of(item)[1] == lease_of(item).execution:
                     # It has not handed over: its execution continues, and a late successor reads that the mark is gone.
-                    self.records.settle(item)
+                    self.records.remove_marks(item)
                 else:
                     self._hand_over(item, "", former)
             elif is_asked(item, version) and was_ended(item):
                 self._hand_over(item, "", former)
             elif is_asked(item, version):
-                self.records.settle(item)
+                self.records.remove_marks(item)
             elif is_asked(item, "") and lease_of(item).execution in ("", asked_of(item)[1]) and not was_ended(item):
-                self._hand_over(item, "", former)  # As in `ask`: its start may have been lost.
+                self._hand_over(item, "", former)  # As in `hand_over_wave`: its start may have been lost.
         return {"begin": WHOLE, "is_done": runs_another is None}
 
-    def _others_back(self, begin: int, former: str, runs_another: Callable[[str], bool] | None) -> dict[str, Any]:
+    def _hand_back_others(self, begin: int, former: str, runs_another: Callable[[str], bool] | None) -> dict[str, Any]:
         """Makes streams of no wave hand over if their execution has the definition that is no longer deployed.
 
         Their places come after those of the waves' streams.
         """
         if runs_another is None:
             return {"begin": WHOLE, "is_done": True}
-        ids = sorted((one for one in self.records.held() if place(one) >= begin), key=place)
+        ids = sorted((one for one in self.records.held_ids() if place(one) >= begin), key=place)
         for stream_id, item in self._items(ids):
             if self.is_late():
                 return {"begin": WHOLE + place(stream_id), "is_done": False}
@@ -173,16 +173,16 @@ class Work:
                 self._hand_over(item, "", former)
         return {"begin": WHOLE, "is_done": True}
 
-    def look_back(self, limits: Limits) -> dict[str, Any]:
+    def judge_return(self, limits: Limits) -> dict[str, Any]:
         """Returns whether the streams that went back are connected again and the upgrade's marks are removed.
 
         Before that, it records their losses. Marks that it has no time to remove are left to the next call.
         """
         now_ms = self.now_ms()
-        items = [item for item in self.records.asked(lambda _: True) if is_asked(item, "")]
+        items = [item for item in self.records.marked(lambda _: True) if is_asked(item, "")]
         streams = [to_stream(item, "", now_ms) for item in items]
-        verdict = health.back(streams, limits)
-        if verdict.state is health.State.WELL and self._loses_still(items, now_ms, limits):
+        verdict = health.judge_return(streams, limits)
+        if verdict.state is health.State.WELL and self._still_loses(items, now_ms, limits):
             verdict = Verdict(health.State.WAITING, {})
         if verdict.state is not health.State.WAITING:
             for item in items:
@@ -193,16 +193,16 @@ class Work:
 
     # --- helpers of the steps -----------------------------------------------------------------------------------------
 
-    def _loses_still(self, items: Iterable[Item], now_ms: int, limits: Limits) -> bool:
+    def _still_loses(self, items: Iterable[Item], now_ms: int, limits: Limits) -> bool:
         """Returns whether a stream whose events were lost is not connected yet, and still has time."""
         longest_ms = limits.answer_ms + limits.away_ms
         young = (item for item in items if now_ms - asked_of(item)[0] <= longest_ms)
-        return any(not has_ended for item in young for _, has_ended in self.records.losses(item, now_ms))
+        return any(not has_ended for item in young for _, has_ended in self.records.loss_gaps(item, now_ms))
 
     def _items(self, ids: Sequence[str]) -> Iterator[tuple[str, Item | None]]:
         for first in range(0, len(ids), 100):
             some = ids[first : first + 100]
-            items = self.records.items(some)
+            items = self.records.read_leases(some)
             yield from ((stream_id, items.get(stream_id)) for stream_id in some)
 
     def _hand_over(self, item: Item, version: str, definition: str) -> None:
@@ -212,8 +212,8 @@ class Work:
         """
         now_ms = self.now_ms()
         # A stream of no wave ran the former version, which loses no events.
-        lost = {} if version or MARK not in item else self.records.lost(item, now_ms)
-        if self.records.ask(item, version, now_ms, lost):
+        lost = {} if version or MARK not in item else self.records.find_losses(item, now_ms)
+        if self.records.request_version(item, version, now_ms, lost):
             self._start(item, version, definition)
 
     def _start(self, item: Item, version: str, definition: str) -> None:
@@ -227,7 +227,7 @@ class Work:
                 input=start_input(stream_id, execution),
             )
         except client.exceptions.ExecutionAlreadyExists:
-            return  # The successor is over already; the next `look` judges the stream.
+            return  # The successor is over already; the next `judge_waves` judges the stream.
 
     def _streams(self, items: Iterable[Item], version: str, closely: int, limits: Limits) -> Iterator[Stream]:
         now_ms = self.now_ms()
@@ -241,11 +241,11 @@ class Work:
             yield to_stream(item, version, now_ms, did, self.records.newest_ms(item))
 
     def _settle(self, begin: int, wanted: Callable[[Item], bool]) -> dict[str, Any]:
-        for item in sorted(self.records.asked(lambda one: place(one) >= begin), key=lambda one: place(one["PK"]["S"])):
+        for item in sorted(self.records.marked(lambda one: place(one) >= begin), key=lambda one: place(one["PK"]["S"])):
             if self.is_late():
                 return {"begin": place(item["PK"]["S"]), "is_done": False}
             if wanted(item):
-                self.records.settle(item)
+                self.records.remove_marks(item)
         return {"begin": WHOLE, "is_done": True}
 
     def _answer(self, verdict: Verdict, streams: Sequence[Stream]) -> dict[str, Any]:
@@ -255,7 +255,7 @@ class Work:
         return {"state": verdict.state.value, "reasons": verdict.words()}
 
     def _note(self, progress: str) -> None:
-        self.records.note(self.execution, progress)
+        self.records.save_progress(self.execution, progress)
 
 
 def step(work: Work, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,11 +264,11 @@ def step(work: Work, event: Mapping[str, Any]) -> dict[str, Any]:
     steps: dict[str, Callable[[], dict[str, Any]]] = {
         "check": work.check,
         "plan": lambda: work.plan(begin),
-        "ask": lambda: work.ask(version, event["definition"], begin, event["end"]),
-        "look": lambda: work.look(version, begin, event["end"], limits(event)),
+        "ask": lambda: work.hand_over_wave(version, event["definition"], begin, event["end"]),
+        "look": lambda: work.judge_waves(version, begin, event["end"], limits(event)),
         "promote": lambda: work.promote(version, event["definition"], begin),
-        "back": lambda: work.back(version, event["stable"], begin),
-        "look back": lambda: work.look_back(limits(event)),
+        "back": lambda: work.hand_back(version, event["stable"], begin),
+        "look back": lambda: work.judge_return(limits(event)),
     }
     return steps[event["step"]]()
 

@@ -27,7 +27,7 @@ MOST_OF_GROUP = 20
 LINE_BYTES = 100_000
 
 
-class Words(NamedTuple):
+class AlertTexts(NamedTuple):
     """The words of a message: the end of its subject, a line before the streams, and the words after their number."""
 
     subject: str
@@ -37,34 +37,34 @@ class Words(NamedTuple):
 
     def message(self, fresh: Mapping[str, str], count: int) -> tuple[str, str]:
         """Returns the subject and the text, which names the `fresh` ones of `count` streams, each with its words."""
-        subject = f"Streamkeeper: {_are(len(fresh), self.what)} {self.subject}"
-        return subject, _text(self.head, fresh, f"In all, {_are(count)} {self.foot}")
+        subject = f"Streamkeeper: {_count_phrase(len(fresh), self.what)} {self.subject}"
+        return subject, _text(self.head, fresh, f"In all, {_count_phrase(count)} {self.foot}")
 
 
-# By the fields of `Seen`.
+# By the fields of `Findings`.
 KINDS = {
-    "away_ms": Words(
+    "away_ms": AlertTexts(
         "not connected",
         "These streams should be connected and are not:",
         "away. GET /connections/{streamId} shows why; docs/runbook.md says what to do.",
     ),
-    "damage": Words(
+    "damage": AlertTexts(
         "damaged",
         "The leases of these streams have attributes that cannot be read, or lack some:",
         "affected. What cannot be read counts as absent; docs/runbook.md says what to do.",
         "lease",
     ),
-    "quiet": Words(
+    "quiet": AlertTexts(
         "quiet",
         "These streams are connected, but nothing new comes:",
         "quiet. GET /connections/{streamId} has their pace; docs/runbook.md says what to do.",
     ),
-    "restarted": Words(
+    "restarted": AlertTexts(
         "reusing known ids",
         "The upstreams of these streams count their ids from the beginning again:",
         "affected. docs/runbook.md says what to do.",
     ),
-    "budgets": Words(
+    "budgets": AlertTexts(
         "near the budget",
         "These streams have used four fifths of their budget or more:",
         "affected. The count begins anew at 00:00 UTC; docs/runbook.md says what to do.",
@@ -73,11 +73,11 @@ KINDS = {
 
 
 @dataclass
-class Names:
+class StreamAlerts:
     """The streams that were named; `publish` sends a subject and a text, and raises if the topic refuses them."""
 
     publish: Callable[[str, str], None]
-    words: Words
+    words: AlertTexts
     _named: set[str] = field(default_factory=set)
 
     def report(self, streams: Mapping[str, str]) -> list[str]:
@@ -88,12 +88,12 @@ class Names:
             self._named |= fresh.keys()
         return list(fresh)
 
-    def forget_but(self, stream_ids: Collection[str]) -> None:
+    def keep_only(self, stream_ids: Collection[str]) -> None:
         """Forgets all other streams, which are well now, so that they are named again if their problem returns."""
         self._named.intersection_update(stream_ids)
 
 
-def of_groups(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def group_words(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Returns for each stream in `groups` how many streams of its group are away, as words."""
     return {
         stream_id: f", one of {len(stream_ids)} that are away in the group {group_id}"
@@ -108,10 +108,12 @@ def with_streams(sentence: str, stream_ids: Sequence[str]) -> str:
         return sentence
     named = ", ".join(json.dumps(one) for one in sorted(stream_ids)[:MOST_OF_GROUP])
     more = len(stream_ids) - MOST_OF_GROUP
-    return f"{sentence}; {_are(len(stream_ids))} away with it: {named}{f' and {more} more' if more > 0 else ''}"
+    return (
+        f"{sentence}; {_count_phrase(len(stream_ids))} away with it: {named}{f' and {more} more' if more > 0 else ''}"
+    )
 
 
-def partial(reached: int) -> tuple[str, str]:
+def partial_run_message(reached: int) -> tuple[str, str]:
     """Returns the subject and the text for a run of the watch that could not check all streams."""
     return "Streamkeeper: the watch is late", (
         f"One run of the watch reached {counted(reached, 'stream')}, and not all. The next run goes on with the rest,"
@@ -148,5 +150,5 @@ def _text(head: str, streams: Mapping[str, str], foot: str) -> str:
     return "\n".join([head, "", *rows, "", foot])
 
 
-def _are(count: int, what: str = "stream") -> str:
+def _count_phrase(count: int, what: str = "stream") -> str:
     return f"{counted(count, what)} {'is' if count == 1 else 'are'}"

@@ -30,7 +30,7 @@ from handlers.store.group_store import group_lease, lease_of_group, member_lease
 from handlers.store.leases import Leases, batches, budget_alert, quiet_alert
 from handlers.values import dataclass
 from handlers.watching.alerts import KINDS
-from handlers.watching.orphan_recovery import is_left_stopping
+from handlers.watching.orphan_recovery import is_release_overdue
 
 # The number of concurrent requests. With this many, waiting for answers takes less time than reading them, on Lambda's
 # share of a processor.
@@ -38,7 +38,7 @@ AT_ONCE = 8
 
 
 @dataclass
-class Seen:
+class Findings:
     """The findings of one check; `is_whole` is whether it reached the last stream.
 
     `wanted` counts the streams that should be connected, `missing` those of them that are not; `longest_ms` is the
@@ -59,7 +59,7 @@ class Seen:
     budgets: dict[str, str] = field(default_factory=dict)
     groups: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, other: "Seen") -> None:
+    def add(self, other: "Findings") -> None:
         """Adds the findings about other streams."""
         self.wanted += other.wanted
         self.missing += other.missing
@@ -106,13 +106,13 @@ class Rounds:
         self._suspects = suspects
         self._after = ""
         self._groups: dict[str, GroupLease] = {}
-        self._round = Seen()
+        self._round = Findings()
         # The findings of the last finished round; None until a round has finished.
-        self.last: Seen | None = None
+        self.last: Findings | None = None
 
-    def check(self, now_ms: int, is_late: Callable[[], bool]) -> Seen:
+    def check(self, now_ms: int, is_late: Callable[[], bool]) -> Findings:
         """Checks the leases from where the last check stopped until it `is_late`, but at least one part."""
-        seen = Seen(is_whole=True)
+        seen = Findings(is_whole=True)
         after = ""
         if not self._after:
             self._groups.clear()
@@ -122,14 +122,14 @@ class Rounds:
             for held, after in self._parts():
                 group_ids = known + [one for one in held if is_group(one)]
                 for items in pool.map(self._leases.read_groups, batches(group_ids)):
-                    well |= {self._see_group(group_id, items[group_id], now_ms) for group_id in sorted(items)}
+                    well |= {self._check_group(group_id, items[group_id], now_ms) for group_id in sorted(items)}
                 known = []
                 stream_ids = [one for one in held if not is_group(one) and held[one] not in well]
                 seen.wanted += sum(1 for one in held if held[one] in well and not is_group(one))
                 # These reads may be slightly old: a lease stays valid for several of its holder's renewals.
                 for items in pool.map(self._leases.read_for_watch, batches(stream_ids)):
                     for stream_id in sorted(items):
-                        self._see(seen, stream_id, items[stream_id], now_ms)
+                        self._check_lease(seen, stream_id, items[stream_id], now_ms)
                 if after and is_late():
                     seen.is_whole = False
                     break
@@ -137,12 +137,12 @@ class Rounds:
         self._round.add(seen)
         self._after = after
         if seen.is_whole:
-            self._after, self.last, self._round = "", self._round, Seen()
+            self._after, self.last, self._round = "", self._round, Findings()
         return seen
 
     def numbers(self) -> tuple[int, int, int]:
         """Returns how many streams should be connected, how many are not, and the longest such time in ms."""
-        last, now = self.last or Seen(), self._round
+        last, now = self.last or Findings(), self._round
         return (max(last.wanted, now.wanted), max(last.missing, now.missing), max(last.longest_ms, now.longest_ms))
 
     def _parts(self) -> Iterable[tuple[Mapping[str, str], str]]:
@@ -157,14 +157,14 @@ class Rounds:
                 is_last = first + KEYS * AT_ONCE >= len(ids)
                 yield {one: page[one] for one in part}, after if is_last else part[-1]
 
-    def _see_group(self, group_id: str, item: typed_values.Item, now_ms: int) -> str | None:
+    def _check_group(self, group_id: str, item: typed_values.Item, now_ms: int) -> str | None:
         """Returns the execution of a group if it is well, so that its streams need not be read; else None."""
         self._groups[group_id], lease = group_lease(item), lease_of_group(item)
         if is_suspect(lease, now_ms):
             self._suspects.offer(group_id, lease)
         return lease.execution if is_well(self._groups[group_id], now_ms) else None
 
-    def _see(self, seen: Seen, stream_id: str, item: typed_values.Item, now_ms: int) -> None:
+    def _check_lease(self, seen: Findings, stream_id: str, item: typed_values.Item, now_ms: int) -> None:
         # Damage of other attributes is in the cursor and the ledger, which do not matter here.
         lease = own = control_record.lease_of(item)
         broken = tuple(name for name in damaged_attributes(item) if name in ATTRIBUTES)
@@ -190,6 +190,6 @@ class Rounds:
                 seen.quiet[stream_id] = words
             if words := epochs.words(epoch_of(item), now_ms):
                 seen.restarted[stream_id] = words
-        is_left = is_left_stopping(own, now_ms) and (group_id is None or is_group(own.execution))
+        is_left = is_release_overdue(own, now_ms) and (group_id is None or is_group(own.execution))
         if is_left or (group_id is None and is_suspect(lease, now_ms)):
             self._suspects.offer(stream_id, own)

@@ -60,7 +60,7 @@ class Orphan:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class ExecutionDescription:
     """Step Functions' answer about an execution; `started_ms` is -1 if there is no such execution."""
 
     arn: str
@@ -79,7 +79,7 @@ class StepFunctions:
     machine_arn: str
     pace: Callable[[], None]
 
-    def describe(self, arn: str) -> Described:
+    def describe(self, arn: str) -> ExecutionDescription:
         """Returns Step Functions' answer about an execution."""
         self.pace()
         try:
@@ -87,15 +87,15 @@ class StepFunctions:
         except ClientError as refusal:
             if refusal.response["Error"]["Code"] not in UNKNOWN:
                 raise
-            return Described(arn, Verdict.OVER, -1)
+            return ExecutionDescription(arn, Verdict.OVER, -1)
         started_ms = round(answer["startDate"].timestamp() * 1000)
-        return Described(arn, verdict(answer["status"], answer.get("output") or ""), started_ms)
+        return ExecutionDescription(arn, verdict(answer["status"], answer.get("output") or ""), started_ms)
 
-    def described(self, name: str) -> Described:
+    def describe_by_name(self, name: str) -> ExecutionDescription:
         """Returns Step Functions' answer about the machine's execution of this name."""
         return self.describe(f"{self.machine_arn.replace(':stateMachine:', ':execution:')}:{name}")
 
-    def youngest(self, stream_id: str, execution: str) -> Described:
+    def newest_successor(self, stream_id: str, execution: str) -> ExecutionDescription:
         """Returns the last successor in the line that begins with this execution of the stream."""
         last = self.describe(execution)
         while last.verdict is not Verdict.RUNS:
@@ -112,11 +112,11 @@ class StepFunctions:
         answer = self.client().start_execution(stateMachineArn=self.machine_arn, name=name, input=text)
         return str(answer["executionArn"])
 
-    def _successors(self, stream_id: str, execution: str) -> list[Described]:
+    def _successors(self, stream_id: str, execution: str) -> list[ExecutionDescription]:
         known = []
         for names in successor_names(stream_id, execution):
             for name in names:
-                described = self.described(name)
+                described = self.describe_by_name(name)
                 if described.started_ms < 0:
                     break
                 known.append(described)
@@ -127,20 +127,20 @@ class StepFunctions:
 class Orphans:
     """Checks streams, and starts the orphaned streams again.
 
-    `read_lease` reads a stream's lease consistently. `youngest` returns the youngest execution of a stream, from the
-    one in its lease. `may_start` returns whether there is room for a stream.
+    `read_lease` reads a stream's lease consistently. `newest_successor` returns the youngest execution of a stream,
+    from the one in its lease. `may_start` returns whether there is room for a stream.
     """
 
     states: StepFunctions
     read_lease: Callable[[str], Lease]
-    youngest: Callable[[str, str], Described]
+    newest_successor: Callable[[str, str], ExecutionDescription]
     may_start: Callable[[str], bool]
 
     def check(self, stream_id: str, lease: Lease, now_ms: int) -> Orphan | None:
         """Returns the orphan, with the execution that was started for it; None if the stream is not orphaned."""
         if not is_suspect(lease, now_ms):
             return None
-        last = self.youngest(stream_id, lease.execution)
+        last = self.newest_successor(stream_id, lease.execution)
         if last.verdict is Verdict.RUNS:
             return None
         # Since the lease was read, a successor may have taken it and its predecessor ended.
@@ -160,7 +160,7 @@ class Orphans:
         """
         names = start_names(stream_id, execution)
         before_ms = self.states.describe(execution).started_ms if was_started(execution) else -START_EVERY_MS
-        while (earlier := self.states.described(name := next(names))).started_ms >= 0:
+        while (earlier := self.states.describe_by_name(name := next(names))).started_ms >= 0:
             if earlier.verdict is Verdict.RUNS:
                 return earlier.arn
             before_ms = max(before_ms, earlier.started_ms)
@@ -169,19 +169,25 @@ class Orphans:
         return self.states.start(name, start_input(stream_id, execution))
 
 
-def is_left_stopping(lease: Lease, now_ms: int) -> bool:
+def is_release_overdue(lease: Lease, now_ms: int) -> bool:
     """Returns whether a stopped stream's lease names an execution or a group that should have released it by now."""
     asked_ms = max(lease.stop_at_ms, lease.started_at_ms)
     return lease.stop and bool(lease.execution) and now_ms - asked_ms >= STOPS_WITHIN_MS
 
 
-def let_go(table: Table, stream_id: str, lease: Lease, now_ms: int, youngest: Callable[[str, str], Described]) -> bool:
+def release_stopped(
+    table: Table,
+    stream_id: str,
+    lease: Lease,
+    now_ms: int,
+    newest_successor: Callable[[str, str], ExecutionDescription],
+) -> bool:
     """Removes the execution from the lease of a stopped stream if it is over; returns whether it did.
 
     A lease that names the group itself was left by a start that ended half way: no function has claimed the stream, and
-    none will, because of the stop. `youngest` is that of `Orphans`.
+    none will, because of the stop. `newest_successor` is that of `Orphans`.
     """
-    if not is_group(lease.execution) and youngest(stream_id, lease.execution).verdict is Verdict.RUNS:
+    if not is_group(lease.execution) and newest_successor(stream_id, lease.execution).verdict is Verdict.RUNS:
         return False
     ended = {"ending": "StreamEnded", "ending_cause": "stopped", "ended_at": typed_values.instant_text(now_ms)}
     condition, place = "#execution = :held AND #stop = :yes", typed_values.item_key(stream_id, "lease")

@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from handlers.dynamodb.client import binary, encode
+from handlers.dynamodb.client import decode_binary, encode
 from handlers.store.typed_values import Item
 from local.backup.reading import NotRestored
 from local.reached_stage import TRIES, client, region_of_environment
@@ -121,7 +121,7 @@ def packed(items: Iterable[Item]) -> bytes:
 
 def unpacked(content: bytes) -> list[Item]:
     """Returns the items of `packed`."""
-    return [json.loads(line, object_hook=binary)["Item"] for line in gzip.decompress(content).splitlines()]
+    return [json.loads(line, object_hook=decode_binary)["Item"] for line in gzip.decompress(content).splitlines()]
 
 
 def document(files: Files, name: str) -> dict[str, Any]:

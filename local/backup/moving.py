@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from handlers.fleet.starting import started
+from handlers.fleet.starting import start_stream
 from handlers.fleet.turns import Outcome
 from handlers.store import control_record
 from handlers.store.stream_records import StreamRecords
@@ -91,7 +91,7 @@ def start(place: Place, stream_id: str, stopped_at: str, check: Callable[[], Non
             raise NotRestored(f"it is copied but not started at {place.name}: {why}; run the command again")
         if time.monotonic() - asked_s > AGAIN_S:
             asked_s = time.monotonic()
-            outcome, problem = started(place.states, place.start_machine, stream_id)
+            outcome, problem = start_stream(place.states, place.start_machine, stream_id)
             why = why if outcome is Outcome.DONE else problem
             if outcome is Outcome.FAILED:
                 until_s = 0.0

@@ -22,7 +22,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from handlers.aws.error_translation import translate_errors
-from handlers.aws.executions import runs
+from handlers.aws.executions import is_running
 from handlers.errors import StoreUnavailable
 from handlers.group import is_group
 from handlers.store import control_record
@@ -233,7 +233,7 @@ def held_by(place: Place, lease: Item) -> str:
     if not execution:
         return ""
     try:
-        return execution if runs(place.states, execution) else ""
+        return execution if is_running(place.states, execution) else ""
     except ClientError as refusal:
         if refusal.response.get("Error", {}).get("Code") == "InvalidArn":
             return ""

@@ -54,7 +54,7 @@ def broken(delivery: Delivery) -> list[tuple[str, str]]:
                 if not _is_whole(event, stored.get(name)):
                     texts.append(("forged", f"{label} has another {name} than the table"))
         texts += _missing(delivery, target, stored, arrived)
-        if contract.sink(target.kind).PROMISES.order != "none" and target.in_order:
+        if contract.sink_module(target.kind).PROMISES.order != "none" and target.in_order:
             texts += _overtaken(target, stored, arrived)
         texts += _delayed(delivery, target, stored, arrived)
     return texts
@@ -123,7 +123,7 @@ def _delayed(
     ]
     hit_ms = delivery.origin_ms + min(hits, default=sys.maxsize)
     free_ms: dict[str, int] = {}
-    dead_ms = _UNANSWERED_MS + contract.sink(target.kind).PROMISES.longest_ms + DELAY_MS
+    dead_ms = _UNANSWERED_MS + contract.sink_module(target.kind).PROMISES.longest_ms + DELAY_MS
     for name, at in sorted(arrived.items(), key=lambda one: one[1]):
         arrived_ms, one = delivery.sinks.arrived[at][2], stored.get(name)
         if one is None:

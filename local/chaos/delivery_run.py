@@ -83,7 +83,7 @@ class Lambda:
             EVENTS,
             self._sinks,
             lambda _stream_id: delivery.plan.targets,
-            lambda target: contract.sending(target, tools),
+            lambda target: contract.make_sender(target, tools),
             self._dead_letter,
             Killed,
             tables=self._tables,

@@ -139,7 +139,7 @@ class OrphanWatch:
         )
         states = StepFunctions(lambda: client, MACHINE_ARN, lambda: None)
         self._read_lease = leases.read
-        self._orphans = Orphans(states, leases.read, states.youngest, may_start=lambda _group: True)
+        self._orphans = Orphans(states, leases.read, states.newest_successor, may_start=lambda _group: True)
 
     def begin(self, after_ms: int) -> None:
         """Checks for the first time after `after_ms`, and then every minute until the run is over."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from handlers.deliver import contract, delivery_metrics
 from handlers.deliver.contract import Message, Promises, Refusal
-from handlers.deliver.table_records import decoded
+from handlers.deliver.table_records import decode_image
 from handlers.deliver.worker import BATCH
 from handlers.framing.events import StreamEvent
 from handlers.profile.deliver_field import S3_WAIT_S, Target
@@ -239,7 +239,7 @@ def woken(kinds: tuple[str, ...], events: int, event_bytes: int, request_ms: int
             clock.now_ms += request_ms
             return {}
 
-        return contract.promised(target), send
+        return contract.promises_of(target), send
 
     targets = [Target(kind, "counted") for kind in kinds]
     virtual = VirtualDelivery(
@@ -255,7 +255,7 @@ def woken(kinds: tuple[str, ...], events: int, event_bytes: int, request_ms: int
     )
     first, *brought = records(["replay"], events + 1, event_bytes)
     for record in (first, *brought):
-        meter.call("PutItem", {"TableName": EVENTS, "Item": decoded(record["dynamodb"]["NewImage"])})
+        meter.call("PutItem", {"TableName": EVENTS, "Item": decode_image(record["dynamodb"]["NewImage"])})
     # The first record of a sink is written only once, and says how fast it answers.
     virtual.at(_AT_MS, lambda: virtual.delivery.note([first]))
     # The next poll after the newest of the others has come.

@@ -12,7 +12,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from handlers.dynamodb.client import DynamoDb, binary
+from handlers.dynamodb.client import DynamoDb, decode_binary
 from handlers.dynamodb.sigv4 import Credentials, Signer
 from local.costs.deployed_tables import Table
 from local.costs.units import Item, item_bytes, read_units, refused_units, stored_bytes, write_units
@@ -84,7 +84,7 @@ class Meter:
 
     def answer(self, operation: str, body: bytes) -> dict[str, Any]:
         """The answer to a request; raises botocore's ClientError."""
-        return self.call(operation, json.loads(body, object_hook=binary))
+        return self.call(operation, json.loads(body, object_hook=decode_binary))
 
     def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """As `answer`, with parameters in boto3's form."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from handlers.aws.eks_tokens import signed
+from handlers.aws.eks_tokens import sign_cluster_token
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.opening_steps import Tokens
@@ -125,7 +125,7 @@ def probe(address: Address, framing: str, seconds: float, cursor: str | None = N
 
         secrets = SecretValues(boto3.client, stages.names(address.stage)["secrets"]).read(profile.secrets)
     # A token of EKS is signed with the credentials of whoever probes.
-    tokens = Tokens(threading.Lock, sign=functools.partial(signed, None))
+    tokens = Tokens(threading.Lock, sign=functools.partial(sign_cluster_token, None))
     before = prepared(profile, _NAME, cursor, secrets, lambda: round(1000 * time.monotonic()), tokens)
     request = request_of(profile, _NAME, cursor, secrets)
     upstream = Upstream(request, connect_timeout_s=10, stall_after_s=max(1.0, seconds), before=before)

@@ -19,7 +19,7 @@ import boto3
 
 from handlers.api.problems import sentence
 from handlers.api.verdict import counted
-from handlers.aws.eks_tokens import signed
+from handlers.aws.eks_tokens import sign_cluster_token
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.ends import End
 from handlers.connection.frame_reading import Numbers, read, taken_apart
@@ -59,7 +59,7 @@ _ENDS = {
     Kind.EXPIRED: "the cursor is too old: a gap, and the stream continues without it",
 }
 # Tokens of EKS are signed with the credentials of whoever tries the profile.
-SIGN = functools.partial(signed, None)
+SIGN = functools.partial(sign_cluster_token, None)
 _OF_SECRETS = " Secrets are read with the AWS settings of the environment; docs/profiles.md has those for `make run`."
 ValuesOf = Callable[[list[Reference]], Secrets]
 _FORGOTTEN = "the cursor is too old, and the upstream names its oldest place"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from handlers.fleet.turns import Ask, Asking, Outcome, Rate, most_per_s
+from handlers.fleet.turns import Outcome, Rate, RequestQueue, StreamRequest, most_per_s
 from handlers.store.typed_values import item_key
 from local import stages
 from local.scale.throttled import ARN, CONTROL, FUNCTIONS, NAMES, Aws, Limits
@@ -46,19 +46,19 @@ def apply(streams: int, per_function: int, limits: Limits) -> Applied:
     aws, machine = Aws(clock, limits), _machine_of(per_function)
     names = [f"fleet:{one:06d}" for one in range(streams)]
     rate = Rate(most_per_s(per_function), clock.now_ms())
-    asking = Asking((Ask(name, is_connected=True) for name in names), rate, clock.random)
+    asking = RequestQueue((StreamRequest(name, is_connected=True) for name in names), rate, clock.random)
 
     async def run() -> Applied:
         begun_ms = clock.now_ms()
         under_way: set[asyncio.Future[None]] = set()
 
-        async def ask(one: Ask) -> None:
+        async def ask(one: StreamRequest) -> None:
             is_done = await _started(aws, machine, one.stream_id, f"{one.stream_id}-{one.tries}")
             outcome = Outcome.DONE if is_done else Outcome.REFUSED
-            asking.answered(one, outcome, "it was refused", clock.now_ms())
+            asking.record_outcome(one, outcome, "it was refused", clock.now_ms())
 
-        while (due := asking.due(clock.now_ms())) is not None:
-            if isinstance(due, Ask):
+        while (due := asking.next_request(clock.now_ms())) is not None:
+            if isinstance(due, StreamRequest):
                 task = asyncio.ensure_future(ask(due))
                 under_way.add(task)
                 task.add_done_callback(under_way.discard)
@@ -68,14 +68,14 @@ def apply(streams: int, per_function: int, limits: Limits) -> Applied:
         over_s = round((clock.now_ms() - begun_ms) / 1000)
         leases = (aws.tables.get_item(TableName=CONTROL, Key=item_key(name, "lease")).get("Item") for name in names)
         groups = Counter(lease["group"]["S"] if "group" in lease else "" for lease in leases if lease is not None)
-        assert groups.total() == streams - len(asking.left)
+        assert groups.total() == streams - len(asking.failed)
         assert per_function == 1 or max(groups.values()) <= per_function
         return Applied(
             streams,
             per_function,
             len(groups) if per_function > 1 else 0,
             asking.counts["refused"],
-            len(asking.left),
+            len(asking.failed),
             aws.refused[FUNCTIONS],
             aws.most("starts"),
             aws.most("units"),

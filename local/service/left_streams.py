@@ -22,7 +22,7 @@ from handlers.store.control_table import Table
 from handlers.store.leases import Leases
 from handlers.watching.alerts import with_streams
 from handlers.watching.lease_rounds import Rounds, Turn
-from handlers.watching.orphan_recovery import Described, Orphans, StepFunctions, let_go
+from handlers.watching.orphan_recovery import ExecutionDescription, Orphans, StepFunctions, release_stopped
 from local.service.capacity import Room
 from states_language.server import Executions, KnownExecution, Opening
 
@@ -149,11 +149,11 @@ class LeftStreams:
     def _check(
         self,
         suspects: list[tuple[str, Lease]],
-        youngest: Mapping[str, Described],
+        youngest: Mapping[str, ExecutionDescription],
         now_ms: int,
         groups: Mapping[str, Sequence[str]],
     ) -> dict[str, str]:
-        def of(stream_id: str, execution: str) -> Described:
+        def of(stream_id: str, execution: str) -> ExecutionDescription:
             return youngest.get(stream_id) or self._states.describe(execution)
 
         orphans = Orphans(self._states, Leases(*self._control()).read, of, self._room.admits)
@@ -161,7 +161,7 @@ class LeftStreams:
         for stream_id, lease in suspects:
             try:
                 if lease.stop:
-                    let_go(Table(*self._control()), stream_id, lease, now_ms, of)
+                    release_stopped(Table(*self._control()), stream_id, lease, now_ms, of)
                     continue
                 orphan = orphans.check(stream_id, lease, now_ms)
             except (BotoCoreError, ClientError, StoreUnavailable) as problem:
@@ -172,9 +172,9 @@ class LeftStreams:
         return sentences
 
 
-def _described(known: KnownExecution) -> Described:
+def _described(known: KnownExecution) -> ExecutionDescription:
     output = known.closing.output if known.closing is not None else None
-    return Described(known.opening.arn, verdict(known.status, output or ""), known.opening.started_ms)
+    return ExecutionDescription(known.opening.arn, verdict(known.status, output or ""), known.opening.started_ms)
 
 
 async def repair_overdue(work: Callable[[], RepairWork], invoke: Callable[[str], Awaitable[Any]]) -> None:

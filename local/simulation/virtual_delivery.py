@@ -134,7 +134,7 @@ class VirtualDelivery:
                 self._next()
                 continue
             # The schedule calls each minute; sweeps that cannot find a due bell are skipped.
-            out_ms = min((bell.until_ms for bell in self._bells.out()), default=FOR_EVER)
+            out_ms = min((bell.until_ms for bell in self._bells.read_all()), default=FOR_EVER)
             after_ms = max(out_ms, at_ms, swept_ms + 1)
             sweep_ms = self._sweep_at(began_ms, after_ms) if out_ms < FOR_EVER else FOR_EVER
             if min(due_ms, sweep_ms) >= until_ms:

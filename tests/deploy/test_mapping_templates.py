@@ -17,7 +17,7 @@ from botocore.stub import Stubber
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from handlers.fleet.starting import started
+from handlers.fleet.starting import start_stream
 from handlers.fleet.turns import Outcome
 from handlers.profile.addresses import ProfileError, check_stream_id, part_ids
 from local.service import osls, vtl
@@ -297,7 +297,7 @@ def test_a_start_without_a_profile_in_the_bucket_is_no_failure(
     with Stubber(states) as service:
         answer = {"executionArn": arn, "status": "SUCCEEDED", "output": output, "startDate": 0, "stopDate": 0}
         service.add_response("start_sync_execution", answer)
-        assert started(states, arn, "nobody:x") == (Outcome.FAILED, "no profile has its name")
+        assert start_stream(states, arn, "nobody:x") == (Outcome.FAILED, "no profile has its name")
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_a_wrong_profile_of_a_groups_stream_is_logged_as_an_error(
     told: list[Any] = []
     with cold_start(MANAGER) as module:
         for error in ("InvalidRequest", "StreamRejected"):
-            module._logged("#1", lambda *one: told.append(one[0]))(sandbox.name, "arn:1", Outcome(error, "", "why"))
+            module._with_log("#1", lambda *one: told.append(one[0]))(sandbox.name, "arn:1", Outcome(error, "", "why"))
     (line,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert told == [sandbox.name] * 2
     assert [line[name] for name in ("level", "message", "stream_id", "group", "outcome")] == [

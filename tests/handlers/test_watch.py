@@ -24,7 +24,7 @@ from handlers.store import control_record
 from handlers.store.control_table import Table
 from handlers.store.typed_values import instant_text
 from handlers.watching.alerts import KINDS, MOST_OF_GROUP, lines, with_streams
-from handlers.watching.orphan_recovery import Described, let_go
+from handlers.watching.orphan_recovery import ExecutionDescription, release_stopped
 from local.costs.stage_costs import WATCH_METRICS, measured
 from local.service import osls
 from local.simulation.tables import MemoryDynamoDB
@@ -400,8 +400,12 @@ def test_a_stopped_stream_whose_execution_cannot_release_it_is_released(watched:
         assert (lease.ending, lease.ending_cause, "group" in items[name]) == ("StreamEnded", "stopped", False)
     # A POST between the read and the write has cleared the stop.
     watched.put("demo:again", **claimed(-AFTER_S, **aborted))
-    assert not let_go(
-        table, "demo:again", Lease(execution="arn:aborted", stop=True), 0, lambda *_: Described("", Verdict.OVER, 0)
+    assert not release_stopped(
+        table,
+        "demo:again",
+        Lease(execution="arn:aborted", stop=True),
+        0,
+        lambda *_: ExecutionDescription("", Verdict.OVER, 0),
     )
 
 

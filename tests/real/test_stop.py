@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from handlers.aws.executions import begun as begun_by
+from handlers.aws.executions import find_first_execution as begun_by
 from tests import problems
 from tests.harness import Service
 from tests.local.support import until

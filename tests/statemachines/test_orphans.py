@@ -55,7 +55,7 @@ class Watched(World):
     def orphans_of(self, states: States) -> Orphans:
         """Returns what a watch with this client of Step Functions finds."""
         client = StepFunctions(lambda: states, MACHINE_ARN, lambda: None)
-        return Orphans(client, self.leases.read, client.youngest, may_start=lambda _: True)
+        return Orphans(client, self.leases.read, client.newest_successor, may_start=lambda _: True)
 
     async def pass_time(self, until_ms: int) -> None:
         """Lets both watches check on every minute until the instant."""
@@ -276,4 +276,4 @@ async def test_the_names_of_successors_are_those_that_the_machine_gives(world: W
     await world.after(6 * 60)
     assert len(world.executions) > 5
     states = StepFunctions(lambda: world.states, MACHINE_ARN, lambda: None)
-    assert states.youngest("demo", first.arn).arn == world.holder
+    assert states.newest_successor("demo", first.arn).arn == world.holder

@@ -114,7 +114,7 @@ class Stage:
 
     def expire(self, *, kept: Collection[int] = ()) -> None:
         """Let two weeks pass, and delete the arrivals of stream "a" as DynamoDB would, except at the places `kept`."""
-        for at, one in enumerate(self.delivery.arrivals.since("a", 0, 20)):
+        for at, one in enumerate(self.delivery.arrivals.arrivals_from("a", 0, 20)):
             if at not in kept:
                 self.client.delete_item(
                     TableName=DELIVERY, Key=typed_values.item_key("a", f"arrival#{one.number:015d}")

@@ -8,7 +8,7 @@ import pytest
 from handlers.deliver import apart
 from handlers.deliver.contract import Message, Refusal
 from handlers.deliver.operating import lag
-from handlers.deliver.table_records import decoded
+from handlers.deliver.table_records import decode_image
 from handlers.profile.deliver_field import Target
 from tests.handlers.deliver.records import NOW_MS, event, segment_record
 from tests.handlers.deliver.stage import AWAY, TAKE, TARGET, Stage, asked, of
@@ -121,7 +121,7 @@ def test_single_events_of_a_segment_are_set_apart() -> None:
     """An event set apart is found again within its segment; once it is gone from the table, the wait for it ends."""
     stage = refusing("2", "3")
     one = segment_record("a", [event(str(n)) for n in range(6)], 1)
-    stage.client.put_item(TableName="events", Item=decoded(one["dynamodb"]["NewImage"]))
+    stage.client.put_item(TableName="events", Item=decode_image(one["dynamodb"]["NewImage"]))
     stage.virtual.at(NOW_MS, lambda: stage.delivery.note([one]))
     stage.run(300)
     assert [refused.at for refused in of(stage).set_apart] == [3, 4]

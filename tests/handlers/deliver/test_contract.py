@@ -8,7 +8,7 @@ import pytest
 
 from handlers.deliver import contract
 from handlers.deliver.contract import Tools
-from handlers.deliver.table_records import decoded
+from handlers.deliver.table_records import decode_image
 from handlers.profile.deliver_field import KINDS, Target
 from tests.handlers.deliver import rigs
 from tests.handlers.deliver.records import NOW_MS, event, item_record, segment_record
@@ -40,12 +40,12 @@ class Deliverer(Stage):
         super().__init__(rig.target)
 
     def _sending(self, target: Target) -> Any:
-        return contract.sending(target, Tools(self.rig.client, lambda _: rigs.SECRET, lambda: self.clock.now_ms))
+        return contract.make_sender(target, Tools(self.rig.client, lambda _: rigs.SECRET, lambda: self.clock.now_ms))
 
     def brought(self, records: list[dict[str, Any]]) -> None:
         """Let Lambda bring records, whose items are stored."""
         for one in records:
-            self.client.put_item(TableName="events", Item=decoded(one["dynamodb"]["NewImage"]))
+            self.client.put_item(TableName="events", Item=decode_image(one["dynamodb"]["NewImage"]))
         self.virtual.at(self.clock.now_ms, lambda: self.virtual.delivery.note(records))
 
     def delivers(self, for_s: float = 600) -> bool:
@@ -76,7 +76,7 @@ def by_stream(rig: Rig, *, once: bool) -> dict[str, list[str]]:
         keys.setdefault(one["stream"], []).append(one["key"])
     if not once:
         keys = {stream_id: list(dict.fromkeys(several)) for stream_id, several in keys.items()}
-    if contract.sink(rig.target.kind).PROMISES.order == "none":
+    if contract.sink_module(rig.target.kind).PROMISES.order == "none":
         keys = {stream_id: sorted(several) for stream_id, several in keys.items()}
     return dict(sorted(keys.items()))
 

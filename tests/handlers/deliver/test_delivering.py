@@ -14,10 +14,10 @@ from handlers.deliver.arrivals import MOST_ENDS
 from handlers.deliver.bells import ANSWERED_MS, Bell, Bells, Place
 from handlers.deliver.contract import Message, Order, Refusal
 from handlers.deliver.delivering import MEASURED
-from handlers.deliver.delivery_records import SinkRecord, settled
+from handlers.deliver.delivery_records import SinkRecord, with_taken
 from handlers.deliver.operating import lag
 from handlers.deliver.sending import rest_ms
-from handlers.deliver.table_records import by_stream, decoded
+from handlers.deliver.table_records import decode_image, group_by_stream
 from handlers.errors import StoreUnavailable
 from handlers.profile.deliver_field import Target
 from handlers.store.control_table import Table
@@ -41,7 +41,7 @@ def test_an_item_and_a_segment_are_noted_with_their_events() -> None:
     gone = {**earlier, "eventName": "REMOVE"}
     anchor = record({"PK": {"S": "demo#log"}, "SK": {"S": "anchor"}, "number": {"N": "3"}}, 3)
     buried = record(dead_letter_mark({"PK": {"S": "x"}, "SK": {"S": "1"}, "position": {"S": "1"}}, "TooLarge"), 5)
-    found = by_stream([item, log, earlier, gone, anchor, buried])
+    found = group_by_stream([item, log, earlier, gone, anchor, buried])
     assert {one: [(entry.key, entry.events) for entry in of.entries] for one, of in found.items()} == {
         "demo:a#b": [("6", 1), ("7", 1)],
         "demo": [("segment#000000000004", 2)],
@@ -62,7 +62,7 @@ def test_a_delivered_event_is_the_json_that_get_shows() -> None:
     stage = Stage(order="request")
     stage.come("demo:a#b", event("7", "body", name="tick"))
     log = segment_record("demo", [event("1", b"\0"), event("2", "x" * 300)], 4)
-    stage.client.put_item(TableName="events", Item=decoded(log["dynamodb"]["NewImage"]))
+    stage.client.put_item(TableName="events", Item=decode_image(log["dynamodb"]["NewImage"]))
     stage.virtual.at(NOW_MS, lambda: stage.virtual.delivery.note([log]))
     stage.run()
     first, *several = [json.loads(one.text) for _, one in stage.taken]
@@ -143,7 +143,7 @@ def test_a_lost_bell_is_rung_by_the_next_sweep() -> None:
     assert stage.keys() == []
     stage.run(MINUTE_MS / 1000 + ANSWERED_MS / 1000)
     assert (stage.keys(), stage.is_over) == (["1"], True)
-    assert list(stage.virtual.delivery.bells.out()) == []
+    assert list(stage.virtual.delivery.bells.read_all()) == []
 
 
 @pytest.mark.parametrize("code", ["ThrottlingError", "InternalServerError"])
@@ -188,7 +188,7 @@ def test_a_worker_that_does_not_read_whether_more_came_rings_for_it(end: type[Ba
         delivery.arrivals._table._dynamodb = stage.client
         raise end
 
-    bell = delivery.bells.at(PLACE)
+    bell = delivery.bells.find(PLACE)
     assert bell is not None
     object.__setattr__(delivery.bells, "end", ended)
     answering = replace(delivery, ports=replace(delivery.ports, left_ms=lambda: 60_000))
@@ -196,7 +196,7 @@ def test_a_worker_that_does_not_read_whether_more_came_rings_for_it(end: type[Ba
         answering.answer(bell)
     if end is Killed:
         stage.clock.now_ms += MINUTE_MS
-        assert list(delivery.bells.out()) == []
+        assert list(delivery.bells.read_all()) == []
         answering.answer(bell)
     stage.virtual.loses = lambda: False
     stage.run(130)
@@ -226,7 +226,7 @@ def test_a_sweep_measures_the_sinks_that_have_waited_for_longest() -> None:
     stage = Stage()
     bells = stage.delivery.bells
     bells.ring([Bell(Place(f"s{n}", TARGET.label), NOW_MS + n, 0) for n in range(MEASURED + 50)])
-    *_, last = bells.out()
+    *_, last = bells.read_all()
     bells.end(last)
     (earliest,) = bells.ring([last._replace(until_ms=NOW_MS - 1)])
     assert bells.hold(earliest, NOW_MS + 300_000)
@@ -366,7 +366,7 @@ def test_an_event_refused_at_once_is_rung_for_and_keeps_its_place(refusal: Refus
     assert stage.keys(OTHER.label) == ["0", "1", "2", "3", "4"]
     is_poison = isinstance(refusal, Refusal) and refusal.is_final
     assert stage.keys() == ["0", "1", *([] if is_poison else ["2"]), "3", "4"]
-    came = settled(of(stage), stage.virtual.delivery.arrivals.end("a"))
+    came = with_taken(of(stage), stage.virtual.delivery.arrivals.last_arrival("a"))
     assert (len(stage.letters), came.delivered) == ((1, 4) if is_poison else (0, 5))
 
 
@@ -393,7 +393,7 @@ def test_waiting_and_former_sinks_do_not_delay_a_quick_sink() -> None:
     for n in (1, 2):
         stage.come("a", event(str(n), at_ms=stage.clock.now_ms))
         stage.run(1)
-    end = stage.virtual.delivery.arrivals.end("a")
+    end = stage.virtual.delivery.arrivals.last_arrival("a")
     assert end is not None
     assert end.taken == {TARGET.label: 3}
     ((shown, behind),) = Sinks(stage.client, DELIVERY, "events").each("a", [TARGET.label])
@@ -410,7 +410,7 @@ def test_an_event_noted_by_another_call_meanwhile_is_not_skipped() -> None:
 
     def answer(_target: Target, batch: Sequence[Message]) -> Mapping[int, Refusal]:
         if batch[0].key == "2" and other:
-            brought = by_stream([other.pop()])["a"]
+            brought = group_by_stream([other.pop()])["a"]
             stage.virtual.restart()
             stage.virtual.delivery.arrivals.note({"a": brought[:2]}, stage.clock.now_ms)
         return TAKE
@@ -428,6 +428,6 @@ def test_a_record_that_only_arrivals_have_moved_is_written_each_hour() -> None:
     for n in range(1, 10):
         stage.come("a", event(str(n), at_ms=stage.clock.now_ms))
         stage.run(600)
-    end = stage.virtual.delivery.arrivals.end("a")
+    end = stage.virtual.delivery.arrivals.last_arrival("a")
     assert end is not None
     assert (of(stage).delivered, of(stage).number) == (8, end.number - 2)

@@ -30,7 +30,7 @@ EXPECTED = [f"rig:a {n}" for n in range(3)]
 def send(target: Target, endpoint: str) -> dict[int, object]:
     """Send each event in a request of its own, and all of them again; return the refusals."""
     tools = Tools(lambda service: client(service, endpoint), lambda _: rigs.SECRET, lambda: NOW_MS)
-    _, sending = contract.sending(target, tools)
+    _, sending = contract.make_sender(target, tools)
     refused: dict[int, object] = {}
     for one in BATCH * 2:
         refused |= sending([one])

@@ -11,8 +11,8 @@ from handlers.api.control_stage import COMMAND_S
 from handlers.connection.inputs import Layout
 from handlers.deliver import feed
 from handlers.deliver.bells import ANSWERED_MS, Place
-from handlers.deliver.operating import Command, Lag, current, lag
-from handlers.deliver.table_records import by_stream, decoded
+from handlers.deliver.operating import Command, Lag, current_record, lag
+from handlers.deliver.table_records import decode_image, group_by_stream
 from tests.examples import one_in
 from tests.handlers.deliver.records import NOW_MS, event, segment_record
 from tests.handlers.deliver.stage import AWAY, OTHER, PLACE, TAKE, TARGET, Stage, asked, of
@@ -70,7 +70,7 @@ def test_events_sent_at_once_count_as_delivered_before_a_worker() -> None:
         delivery.note(stage.stored("a", event(str(n), at_ms=at_ms + n)))
     assert of(stage).delivered == 1
     assert lag(delivery.arrivals, "a", of(stage)) == (2, at_ms + 12)
-    assert current(delivery.arrivals, "a", of(stage)).delivered == 12
+    assert current_record(delivery.arrivals, "a", of(stage)).delivered == 12
     assert (asked(stage, "skip").skipped, lag(delivery.arrivals, "a", of(stage)).events) == (1, 1)
 
 
@@ -87,7 +87,7 @@ def test_events_that_are_stored_and_not_noted_count_in_lag_and_skip(*, is_log: b
         events = [event(str(one), at_ms=NOW_MS + one) for one in numbers]
         records = [segment_record("a", events, numbers[0])] if is_log else stage.stored("a", *events)
         for one in records:
-            stage.client.put_item(TableName="events", Item=decoded(one["dynamodb"]["NewImage"]) | marks)
+            stage.client.put_item(TableName="events", Item=decode_image(one["dynamodb"]["NewImage"]) | marks)
         return records
 
     delivery = stage.virtual.delivery
@@ -117,7 +117,7 @@ def test_a_sink_that_refuses_within_a_segment_goes_on_within_it() -> None:
     stage = Stage()
     stage.answer = lambda _target, batch: {at: AWAY for at, one in enumerate(batch) if one.key != "1"}
     one = segment_record("a", [event(str(n)) for n in (1, 2, 3)], 1)
-    stage.client.put_item(TableName="events", Item=decoded(one["dynamodb"]["NewImage"]))
+    stage.client.put_item(TableName="events", Item=decode_image(one["dynamodb"]["NewImage"]))
     stage.virtual.at(NOW_MS, lambda: stage.virtual.delivery.note([one]))
     stage.run(40)
     assert stage.keys() == ["1"]
@@ -148,7 +148,7 @@ def test_once_the_only_event_that_waits_is_skipped_nothing_is_left_to_do() -> No
     stage.come("a", event("0"))
     stage.run(40)
     delivery, skipped = stage.virtual.delivery, asked(stage, "skip")
-    end = delivery.arrivals.end("a")
+    end = delivery.arrivals.last_arrival("a")
     assert end is not None
     assert delivery.feed.page("a", skipped, 1, stage.clock.now_ms).end.is_at(end)
     stage.run(40)
@@ -356,7 +356,7 @@ def test_a_command_before_a_new_sinks_first_worker_loses_no_event(name: str, *, 
     place, delivery, records = Place("a", OTHER.label), stage.delivery, stage.stored("a", event("0", at_ms=NOW_MS))
     if is_killed:  # the call is killed before it rings; Lambda repeats it
         stage.virtual.at(NOW_MS + 1_000, lambda: delivery.note(records))
-        delivery.arrivals.note({"a": by_stream(records)["a"][:2]}, NOW_MS)
+        delivery.arrivals.note({"a": group_by_stream(records)["a"][:2]}, NOW_MS)
     else:
         delivery.note(records)
         stage.clock.now_ms += ANSWERED_MS

@@ -247,7 +247,7 @@ def test_a_call_that_knows_an_older_profile_reads_it_anew_before_it_misses_a_sin
     ports = replace(delivery.ports, targets=lambda _: known[-1], left_ms=lambda: 60_000)
     old = replace(delivery, ports=replace(ports, reread=lambda _: known.append((*stage.targets,))))
     delivery.note(stage.stored("a", event("0")))
-    bell = delivery.bells.at(new)
+    bell = delivery.bells.find(new)
     assert bell is not None
     old.answer(bell)
     assert dict.fromkeys(stage.keys(OTHER.label)) == {"0": None}
@@ -263,7 +263,7 @@ def test_a_stream_whose_profile_delivers_nothing_is_not_noted() -> None:
     stage.targets = ()
     stage.come("a", event("1"))
     stage.run()
-    assert (stage.taken, stage.virtual.delivery.arrivals.end("a")) == ([], None)
+    assert (stage.taken, stage.virtual.delivery.arrivals.last_arrival("a")) == ([], None)
 
 
 def test_a_request_that_is_not_full_waits_for_more() -> None:

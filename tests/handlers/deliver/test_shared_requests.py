@@ -45,7 +45,7 @@ def sent(streams: int, refused: Mapping[str, Refusal], target: Target = QUEUE) -
     first = threading.Event()
 
     def work(number: int) -> None:
-        _, send = shared.sending(target)
+        _, send = shared.sender_of(target)
         if number:
             assert first.wait(30)
             sink.comes()
@@ -81,4 +81,4 @@ def test_without_an_order_a_stream_fills_its_own_requests() -> None:
     """Without an order, requests are not shared, because a stream fills its own."""
     send = object()
     shared = SharedRequests(lambda _target: (PROMISES, send))  # type: ignore[arg-type,return-value]
-    assert shared.sending(Target("sqs", "a.fifo", in_order=False))[1] is send
+    assert shared.sender_of(Target("sqs", "a.fifo", in_order=False))[1] is send

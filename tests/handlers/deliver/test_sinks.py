@@ -83,7 +83,7 @@ def test_a_bus_gets_events_up_to_its_limit(most: int, letters: list[str]) -> Non
         return {"Entries": [{}] * len(Entries)}
 
     tools = Tools(lambda _: Mock(put_events=put_events), str, int)
-    promises, send = contract.sending(Target("eventbridge", "b"), tools)
+    promises, send = contract.make_sender(Target("eventbridge", "b"), tools)
     several = [message("a", str(n))._replace(text=f"{n}" * (900_000 if n == 3 else 90_000)) for n in range(9)]
     outcomes = send_all(several, promises, send, lambda: False)
     assert ([one.key for one, _ in outcomes.poison], outcomes.waiting) == (letters, [])
@@ -105,7 +105,7 @@ def test_an_answer_without_results_counts_as_refused(kind: str, taken: dict[str,
     sends = ("send_message_batch", "put_records", "put_events", "put_record_batch", "put_object")
     service = Mock(**{f"{name}.return_value": {"QueueUrl": "q"} | taken for name in ("get_queue_url", *sends)})
     service.get_queue_attributes.return_value = {}
-    _, send = contract.sending(Target(kind, "mine.fifo"), Tools(lambda _: service, str, lambda: 0))
+    _, send = contract.make_sender(Target(kind, "mine.fifo"), Tools(lambda _: service, str, lambda: 0))
     refusal = Refusal("its answer does not say what it took")
     assert send([message("a", "1"), message("a", "2")]) == {0: refusal, 1: refusal}
 

@@ -302,6 +302,6 @@ def test_an_environment_that_is_not_plain_is_left_to_boto3(change: dict[str, str
 
 def test_tls_is_the_systems_own() -> None:
     """Certificates are required and host names are checked."""
-    connection = Small("https://localhost").client._new()
+    connection = Small("https://localhost").client._new_connection()
     context: ssl.SSLContext = connection._context  # type: ignore[attr-defined]
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)

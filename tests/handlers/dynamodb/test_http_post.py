@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.dynamodb.http_post import Response, by_http_client, post, read_response
+from handlers.dynamodb.http_post import Response, post, read_by_http_client, read_response
 
 FIELDS = [
     "Content-Length: 4",
@@ -52,14 +52,14 @@ def read(by: Callable[[io.BufferedReader], Response], answer: bytes) -> Response
 @given(ANSWERS)
 def test_an_answer_is_read_as_http_client_reads_it(answer: bytes) -> None:
     """Status, body, keep-alive and error equal http.client's, also for an answer that is cut, wrong or no HTTP."""
-    assert read(read_response, answer) == read(by_http_client, answer)
+    assert read(read_response, answer) == read(read_by_http_client, answer)
 
 
 @pytest.mark.parametrize("name", ["Connection: keep-alive", "X: y"])
 def test_an_answer_of_dynamodb_is_read_without_http_client(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plain head with a length is read without http.client, also in two pieces."""
     answer = f"HTTP/1.1 200 OK\r\nServer: Server\r\n{name}\r\nContent-Length: 2\r\nDate: now\r\n\r\n{{}}".encode()
-    assert read(by_http_client, answer) == Response(200, b"{}", True, "")
+    assert read(read_by_http_client, answer) == Response(200, b"{}", True, "")
     monkeypatch.delattr(http.client, "HTTPResponse")
     assert read(read_response, answer) == Response(200, b"{}", True, "")
 

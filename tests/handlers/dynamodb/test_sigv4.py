@@ -61,7 +61,7 @@ def test_any_address_is_presigned_as_botocore_presigns_it(
         SigV4QueryAuth(keys, "sts", region, expires=60).add_auth(request)
     stamp = at.strftime("%Y%m%dT%H%M%SZ")
     signer, headers = Signer(Credentials(key_id, secret, token), region, "sts"), {"x-k8s-aws-id": cluster}
-    address = signer.presigned(host, {"Action": "Get", "value": value}, headers, stamp, 60)
+    address = signer.presigned_url(host, {"Action": "Get", "value": value}, headers, stamp, 60)
     ours, theirs = (urlsplit(one) for one in (address, request.url))
     assert ours[:3] == theirs[:3]
     assert sorted(parse_qsl(ours.query, True)) == sorted(parse_qsl(theirs.query, True))

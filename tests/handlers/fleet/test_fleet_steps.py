@@ -21,7 +21,7 @@ from handlers.errors import StoreUnavailable
 from handlers.fleet.fleet_records import DONE, FleetRecords
 from handlers.fleet.fleet_round import STARTING_AGAIN, Round
 from handlers.fleet.fleet_steps import MOST_ROUNDS, Ports, step
-from handlers.fleet.turns import Ask, Outcome
+from handlers.fleet.turns import Outcome, StreamRequest
 from handlers.fleet.wanted import LINES, read
 from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.context import Killed
@@ -94,7 +94,7 @@ class World:
                 )
         return shown
 
-    def ask(self, wanted: Ask) -> tuple[Outcome, str]:
+    def ask(self, wanted: StreamRequest) -> tuple[Outcome, str]:
         """Start or stop a stream, or refuse."""
         self.asked[wanted.stream_id] += 1
         if self.draws.random() < self.refuses:
@@ -167,7 +167,7 @@ def test_the_result_names_the_streams_that_are_not_yet_as_wanted() -> None:
     world = World({"r:1": "rejected"}, stuck=frozenset({"s:1"}))
     world.begin("s:{1..3}\nr:1")
 
-    def rejected(wanted: Ask) -> tuple[Outcome, str]:
+    def rejected(wanted: StreamRequest) -> tuple[Outcome, str]:
         if wanted.stream_id == "r:1":
             world.asked["r:1"] += 1
             return Outcome.FAILED, "no more executions may run here"
@@ -202,7 +202,7 @@ def test_the_same_document_continues_at_its_place() -> None:
     """The same document continues at its place; a later round finds starts that were noted and not carried out."""
     world = World()
     world.begin("a:{1..9}", execution="first")
-    world.records.note("first", "a:9", {"started": 9, "left": 9}, [])
+    world.records.save_progress("first", "a:9", {"started": 9, "left": 9}, [])
     world.begin("a:{1..9}", execution="second")
     fleet = world.records.read()
     assert (fleet.execution, fleet.position, fleet.started) == ("second", "a:9", 9)
@@ -238,7 +238,7 @@ def test_a_stream_counts_once_however_many_steps_a_round_takes() -> None:
     world.begin("s:*")
     refused = {ids[20]: 6}
 
-    def ask(wanted: Ask) -> tuple[Outcome, str]:
+    def ask(wanted: StreamRequest) -> tuple[Outcome, str]:
         refused[wanted.stream_id] = refused.get(wanted.stream_id, 0) - 1
         return (Outcome.REFUSED, "too many") if refused[wanted.stream_id] >= 0 else (Outcome.DONE, "")
 
@@ -254,7 +254,7 @@ def test_a_request_that_raises_ends_the_step() -> None:
     world = World()
     world.begin("s:1")
 
-    def ask(wanted: Ask) -> tuple[Outcome, str]:
+    def ask(wanted: StreamRequest) -> tuple[Outcome, str]:
         raise KeyError(wanted.stream_id)
 
     world.ask = ask  # type: ignore[method-assign]

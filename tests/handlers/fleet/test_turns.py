@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from handlers.fleet.turns import AT_ONCE, LEAST_AT_ONCE, TRIES, Ask, Asking, Outcome, Rate, most_per_s
+from handlers.fleet.turns import AT_ONCE, LEAST_AT_ONCE, TRIES, Outcome, Rate, RequestQueue, StreamRequest, most_per_s
 
 NAMES = [f"s:{number:04d}" for number in range(400)]
 
@@ -30,7 +30,7 @@ def test_refusals_of_one_cause_halve_the_rate_once() -> None:
         rate.take(now_ms)
     assert rate.per_s == 100
     for now_ms in (10_001, 10_002, 11_900):
-        rate.refused(now_ms)
+        rate.halve(now_ms)
     assert rate.per_s == 50
     for now_ms in range(12_001, 14_001, 10):
         rate.take(now_ms)
@@ -51,9 +51,9 @@ def test_refusals_and_kills_leave_no_stream_out() -> None:
 
 def stretch(draws: random.Random, now_ms: int, after: str, done: Counter[str]) -> tuple[int, str]:
     """Run until all streams are answered or a kill; return the instant and the place saved last."""
-    left = (Ask(name, is_connected=True) for name in NAMES if name > after)
-    asks = Asking(left, Rate(most_per_s(100), now_ms), draws.random, after)
-    under_way: dict[str, tuple[int, Ask]] = {}
+    left = (StreamRequest(name, is_connected=True) for name in NAMES if name > after)
+    asks = RequestQueue(left, Rate(most_per_s(100), now_ms), draws.random, after)
+    under_way: dict[str, tuple[int, StreamRequest]] = {}
     saved, dies_ms = after, now_ms + draws.randrange(200, 8_000)
     while now_ms < dies_ms:
         for ends_ms, one in sorted(under_way.values(), key=lambda each: each[0]):
@@ -61,14 +61,14 @@ def stretch(draws: random.Random, now_ms: int, after: str, done: Counter[str]) -
                 del under_way[one.stream_id]
                 outcome = draws.choices([Outcome.DONE, Outcome.REFUSED], (9, 1))[0]
                 done[one.stream_id] += outcome is Outcome.DONE
-                asks.answered(one, outcome, "", now_ms)
+                asks.record_outcome(one, outcome, "", now_ms)
         if draws.random() < 0.1:
             saved = asks.position
-        due = asks.due(now_ms)
+        due = asks.next_request(now_ms)
         if due is None:
-            assert not asks.left
+            assert not asks.failed
             return now_ms, asks.position
-        if isinstance(due, Ask):
+        if isinstance(due, StreamRequest):
             assert due.stream_id not in under_way
             assert due.tries < TRIES
             under_way[due.stream_id] = now_ms + draws.randrange(5, 300), due
@@ -82,19 +82,22 @@ def test_a_stream_that_is_refused_too_often_is_left_with_the_reason() -> None:
     """A refused request is repeated after up to 1, 2, 4 ... 30 s, more slowly each time, and after eight tries its
     stream is left with the reason for the next round. The other streams are done meanwhile.
     """
-    asks, now_ms = Asking(iter([Ask("a", True), Ask("b", False)]), Rate(1000, 0), lambda: 1.0), 0
+    asks, now_ms = (
+        RequestQueue(iter([StreamRequest("a", True), StreamRequest("b", False)]), Rate(1000, 0), lambda: 1.0),
+        0,
+    )
     tried_ms, per_s = list[int](), list[float]()
-    while (due := asks.due(now_ms)) is not None:
-        if not isinstance(due, Ask):
+    while (due := asks.next_request(now_ms)) is not None:
+        if not isinstance(due, StreamRequest):
             now_ms += due
         elif due.stream_id == "a":
             tried_ms.append(now_ms)
             before = asks.per_s
-            asks.answered(due, Outcome.REFUSED, f"no {due.tries}", now_ms)
+            asks.record_outcome(due, Outcome.REFUSED, f"no {due.tries}", now_ms)
             per_s.append(asks.per_s / before)
         else:
-            asks.answered(due, Outcome.DONE, "", now_ms)
-    assert (asks.left, asks.counts) == ({"a": f"no {TRIES - 1}"}, {"refused": TRIES, "stopped": 1})
+            asks.record_outcome(due, Outcome.DONE, "", now_ms)
+    assert (asks.failed, asks.counts) == ({"a": f"no {TRIES - 1}"}, {"refused": TRIES, "stopped": 1})
     assert [later - earlier for earlier, later in pairwise(tried_ms)] == [1000, 2000, 4000, 8000, 16000, 30000, 30000]
     # The second refusal comes within two seconds of the first, so both have one cause.
     assert per_s == [0.5, 1, *[0.5] * (TRIES - 2)]
@@ -104,13 +107,13 @@ def test_a_stream_that_is_refused_too_often_is_left_with_the_reason() -> None:
 @pytest.mark.parametrize(("per_s", "most"), [(1, LEAST_AT_ONCE), (5, 5), (400, AT_ONCE)])
 def test_as_many_requests_are_under_way_as_may_be_sent_in_a_second(per_s: float, most: int) -> None:
     """While no request is answered, as many are sent as the rate allows in a second, but at least 3 and at most 48."""
-    rate, sent = Rate(per_s, 0), list[Ask]()
+    rate, sent = Rate(per_s, 0), list[StreamRequest]()
     for now_ms in range(0, 60_000, 100):
         rate.take(now_ms)
-    asks = Asking((Ask(name, True) for name in NAMES), rate, lambda: 1.0)
+    asks = RequestQueue((StreamRequest(name, True) for name in NAMES), rate, lambda: 1.0)
     for _ in range(200):
-        due = asks.due(now_ms)
-        if isinstance(due, Ask):
+        due = asks.next_request(now_ms)
+        if isinstance(due, StreamRequest):
             sent.append(due)
         else:
             assert due is not None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.fleet.wanted import JSON, LINES, TOML, DocumentError, read, read_again
+from handlers.fleet.wanted import JSON, LINES, TOML, DocumentError, read, read_saved
 
 TEXT = """
 connected = ["prices:eur-usd", "sensors:{08..11}", "orders:*", "a:{x,08..09}-{1..2}"]
@@ -28,22 +28,27 @@ def test_ids_ranges_and_patterns() -> None:
         "prices:eur-usd": True, "prices:old": False, "orders:1": True, "orders:test-1": False, "prices:new": False,
         "orders:": True, "xorders:1": False,
     }  # fmt: skip
-    assert {one: wanted.of(one) for one in said} == said
+    assert {one: wanted.should_connect(one) for one in said} == said
     assert wanted.counts() == (11, 1, 4)
-    assert read('connected = ["a.b:*"]').of("axb:1") is None
+    assert read('connected = ["a.b:*"]').should_connect("axb:1") is None
 
 
 def test_many_stars_take_no_longer_than_one() -> None:
     """A pattern with many stars matches quickly: going back after each `*` would take years; `[` is literal."""
     wanted = read("a:" + "*a" * 60 + "*b\n!a:[c]*", LINES)
-    assert [wanted.of("a:" + one) for one in ("a" * 250, "a" * 249 + "b", "[c]d", "c")] == [None, True, False, None]
+    assert [wanted.should_connect("a:" + one) for one in ("a" * 250, "a" * 249 + "b", "[c]d", "c")] == [
+        None,
+        True,
+        False,
+        None,
+    ]
 
 
 def test_lines_are_a_document_too() -> None:
     """In a document of lines `!` stops a stream; comments, empty lines and a byte order mark are ignored."""
     wanted = read("\ufeffprices:a#1\t# mine\r\n  # b:{1\n\n! prices:b\u2028c # !\n!orders:* #x\n", LINES)
     assert dict(wanted.ids) == {"prices:a#1": True, "prices:b\u2028c": False}
-    assert [wanted.of(one) for one in ("orders:1", "x:1")] == [False, None]
+    assert [wanted.should_connect(one) for one in ("orders:1", "x:1")] == [False, None]
 
 
 @given(st.dictionaries(st.from_regex(r"\A[a-z]{1,3}(:[a-z0-9é]{0,3})?\Z"), st.booleans(), min_size=1, max_size=30))
@@ -51,7 +56,7 @@ def test_a_document_is_written_as_it_reads(ids: dict[str, bool]) -> None:
     """The shortest form of a document has the same meaning, in the order of the ids' bytes."""
     lines = "\n".join(one if is_connected else f"!{one}" for one, is_connected in ids.items())
     wanted = read(lines, LINES)
-    assert read(wanted.text(), JSON) == wanted == read_again(wanted.text())
+    assert read(wanted.text(), JSON) == wanted == read_saved(wanted.text())
     assert dict(wanted.ids) == ids
     assert list(wanted.ids) == sorted(ids, key=str.encode)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from handlers.deliver.contract import sink
+from handlers.deliver.contract import sink_module
 from handlers.profile.checked_fields import Fields
 from handlers.profile.deliver_field import KINDS, Target, targets
 from handlers.profile.secret_references import Reference
@@ -81,7 +81,7 @@ def test_webhooks_of_one_host_are_told_apart_by_a_port_or_a_label() -> None:
 def test_each_kind_has_a_sink() -> None:
     """Each kind has a sink whose module promises consistent limits."""
     for kind in KINDS:
-        promises = sink(kind).PROMISES
+        promises = sink_module(kind).PROMISES
         assert promises.most_messages >= 1
         assert promises.around_bytes < promises.most_message_bytes <= promises.most_bytes
 

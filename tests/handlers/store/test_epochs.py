@@ -17,7 +17,7 @@ from handlers.connection.inputs import IN_A_LOG, Claimed, Layout, Written
 from handlers.connection.steps import Invocation
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent
 from handlers.group.group_lease import GroupHeartbeat, GroupLease
-from handlers.redrive.letters import Message, Reader
+from handlers.redrive.letters import LetterReader, Message
 from handlers.redrive.restore import Events, NotStored
 from handlers.run.requests import Requests
 from handlers.store import control_record
@@ -91,7 +91,7 @@ class World:
         """Put back the queue's content, now that nothing is refused; return the result of each message."""
         self.tables.refused.clear()
         events = Events(self.tables, "events", Objects(dict, ""))
-        read, outcomes = [Reader().read(Message(body, body, body)) for body in self.letters], []
+        read, outcomes = [LetterReader().read(Message(body, body, body)) for body in self.letters], []
         self.letters.clear()
         for letter in read:
             assert letter is not None

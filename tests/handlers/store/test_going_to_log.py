@@ -12,7 +12,7 @@ from handlers.api.answers import at
 from handlers.connection.effects import Claim, GoToLog, Heartbeat, Progress, Write
 from handlers.connection.inputs import LOG, LONGEST_WAIT_MS, Layout, Written
 from handlers.connection.steps import Invocation
-from handlers.deliver.table_records import by_stream
+from handlers.deliver.table_records import group_by_stream
 from handlers.framing.events import StreamEvent
 from handlers.redrive.restore import KNOWN, STORED, Events, NotStored
 from handlers.run.requests import Requests
@@ -165,7 +165,7 @@ def test_a_connection_that_does_not_know_of_the_change_finds_its_events_promised
     items = [item for item in world.tables._tables["events"].values() if PROMISED in item]
     assert {item["SK"]["S"] for item in items} == {"k2", "k3"}
     inserted = [{"eventName": "INSERT", "dynamodb": {"NewImage": one, "SequenceNumber": "1"}} for one in items]
-    assert by_stream(inserted) == {}
+    assert group_by_stream(inserted) == {}
 
 
 def test_a_heartbeat_learns_that_another_connection_has_changed_to_a_log() -> None:
@@ -201,7 +201,7 @@ def test_a_redrive_puts_an_event_back_where_its_mark_is() -> None:
     world.go(one)
     assert one[0].of(Write(one[1], 2, (large[1], *world.events(3, 4))))[0]() == Written(1, 1, 1)
     events = Events(world.tables, "events", Objects(dict, ""))
-    assert [events.has(STREAM, f"k{n}", world.layout) for n in range(1, 6)] == [False, False, True, True, False]
+    assert [events.has_event(STREAM, f"k{n}", world.layout) for n in range(1, 6)] == [False, False, True, True, False]
     assert events.outcome(STREAM, 1, world.events(3)[0], world.layout, dry_run=False) == KNOWN
     assert events.outcome(STREAM, 1, world.events(4)[0], world.layout, dry_run=False) == KNOWN
     for event in world.events(1, 2):

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.store.typed_values import Item, instant_text, typed_item
-from handlers.upgrade.health import Limits, State, Stream, Stretch, back, judged, worse
-from handlers.upgrade.upgrade_items import MARK, Lost, loss, stretches, was_ended
+from handlers.upgrade.health import Limits, State, Stream, Stretch, judge_return, judge_wave, reason_if_worse
+from handlers.upgrade.upgrade_items import MARK, Lost, loss_gap, stretches, was_ended
 
 LIMITS = Limits(answer_ms=60_000, away_ms=10_000, watch_ms=900_000)
 BEFORE = Stretch(length_ms=600_000, connections=1, frames=600, kept=600, memory_mb=60)
@@ -39,8 +39,8 @@ def after(**changes: int) -> Stream:
 )
 def test_a_stream_that_is_worse_has_a_reason(stream: Stream, reason: str) -> None:
     """Each fault of a version shows in the records as a reason; in a small wave one such stream is enough."""
-    assert worse(stream, LIMITS) == reason
-    assert judged([stream, WELL, WELL], LIMITS).state is State.WORSE
+    assert reason_if_worse(stream, LIMITS) == reason
+    assert judge_wave([stream, WELL, WELL], LIMITS).state is State.WORSE
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_stream_that_is_worse_has_a_reason(stream: Stream, reason: str) -> Non
 )
 def test_chance_and_earlier_faults_do_not_count_as_worse(stream: Stream) -> None:
     """A stream is not worse by a single failure, as bad as before, stopped, or still in its time for the handover."""
-    assert worse(stream, LIMITS) == ""
+    assert reason_if_worse(stream, LIMITS) == ""
 
 
 COUNTS = st.integers(0, 1000)
@@ -78,22 +78,22 @@ STRETCHES = st.builds(
 @given(STRETCHES)
 def test_a_stream_that_goes_on_as_before_is_never_worse(stretch: Stretch) -> None:
     """A stream with the same numbers before and after its handover is never worse."""
-    assert worse(replace(WELL, before=stretch, after=stretch), LIMITS) == ""
+    assert reason_if_worse(replace(WELL, before=stretch, after=stretch), LIMITS) == ""
 
 
 def test_a_wave_is_well_once_it_was_watched() -> None:
     """A wave is well only once it was watched for its full time; a stopped stream does not hold it up."""
-    assert judged([WELL, WATCHED], LIMITS).state is State.WAITING
-    assert judged([WATCHED, replace(WELL, is_ours=False)], LIMITS).state is State.WELL
-    assert judged([], LIMITS).state is State.WELL
+    assert judge_wave([WELL, WATCHED], LIMITS).state is State.WAITING
+    assert judge_wave([WATCHED, replace(WELL, is_ours=False)], LIMITS).state is State.WELL
+    assert judge_wave([], LIMITS).state is State.WELL
 
 
 def test_one_stream_in_fifty_may_be_worse_by_chance() -> None:
     """One worse stream in fifty may be chance, because upstreams fail with any version; two are the version's fault."""
     bad = replace(after(killed=5), asked_ms=900_000)
-    assert judged([bad, *[WATCHED] * 49], LIMITS).state is State.WELL
-    assert judged([bad, *[WATCHED] * 48], LIMITS).state is State.WORSE
-    assert judged([bad, replace(bad, stream_id="demo:2"), *[WATCHED] * 48], LIMITS).state is State.WORSE
+    assert judge_wave([bad, *[WATCHED] * 49], LIMITS).state is State.WELL
+    assert judge_wave([bad, *[WATCHED] * 48], LIMITS).state is State.WORSE
+    assert judge_wave([bad, replace(bad, stream_id="demo:2"), *[WATCHED] * 48], LIMITS).state is State.WORSE
 
 
 def test_a_wave_that_falls_silent_is_worse_and_one_stream_among_many_is_not() -> None:
@@ -101,33 +101,33 @@ def test_a_wave_that_falls_silent_is_worse_and_one_stream_among_many_is_not() ->
     silent = replace(after(frames=0, kept=0), asked_ms=900_000)
     # If nine events are expected, none may come by chance.
     rare = replace(silent, before=replace(BEFORE, kept=90))
-    assert judged([rare, rare], LIMITS).state is State.WELL
-    assert judged([silent, WATCHED, WATCHED], LIMITS).state is State.WELL
-    verdict = judged([silent, silent, WATCHED], LIMITS)
+    assert judge_wave([rare, rare], LIMITS).state is State.WELL
+    assert judge_wave([silent, WATCHED, WATCHED], LIMITS).state is State.WELL
+    verdict = judge_wave([silent, silent, WATCHED], LIMITS)
     assert (verdict.state, verdict.reasons) == (State.WORSE, {"": "2 of 3 streams that had events before have none"})
 
 
 def test_events_that_a_version_counts_as_stored_must_exist() -> None:
     """A stream is silent if its newest stored event is from before the handover, except for half a minute."""
     says = replace(WATCHED, silent_ms=30_001)
-    assert judged([says, replace(says, silent_ms=60_000), WATCHED], LIMITS).reasons == {
+    assert judge_wave([says, replace(says, silent_ms=60_000), WATCHED], LIMITS).reasons == {
         "": "2 of 3 streams that had events before have none"
     }
     # Nothing counts as missing before a handover's time has passed.
     young = replace(says, after=replace(AFTER, length_ms=59_000), silent_ms=59_000)
     stored = replace(WATCHED, silent_ms=30_000)
-    assert judged([stored, stored, young], LIMITS).reasons == {}
+    assert judge_wave([stored, stored, young], LIMITS).reasons == {}
 
 
 def test_streams_that_went_back_must_be_connected_again() -> None:
     """A new execution must connect each stream that went back, unless it was away before or was stopped."""
     gone = replace(WELL, has_handed_over=False)
-    assert back([WELL, replace(gone, was_away=True), replace(gone, is_ours=False)], LIMITS).state is State.WELL
-    assert back([gone], LIMITS).state is State.WAITING
+    assert judge_return([WELL, replace(gone, was_away=True), replace(gone, is_ours=False)], LIMITS).state is State.WELL
+    assert judge_return([gone], LIMITS).state is State.WAITING
     away = replace(WELL, away_ms=1)
-    assert back([away], LIMITS).reasons == {"demo:1": "it is not connected again"}
-    assert back([replace(away, asked_ms=71_000)], LIMITS).state is State.WORSE
-    late = back([WELL, replace(gone, asked_ms=71_000)], LIMITS)
+    assert judge_return([away], LIMITS).reasons == {"demo:1": "it is not connected again"}
+    assert judge_return([replace(away, asked_ms=71_000)], LIMITS).state is State.WORSE
+    late = judge_return([WELL, replace(gone, asked_ms=71_000)], LIMITS)
     assert (late.state, late.reasons) == (State.WORSE, {"demo:1": "it has not handed over again"})
 
 
@@ -153,5 +153,5 @@ def test_only_an_end_since_a_stream_was_asked_may_be_the_versions_fault(ended_ms
 def test_a_loss_ends_no_earlier_than_it_began() -> None:
     """A loss does not end before it began, even if the connection that ends it opened earlier by another clock."""
     live = {"M": typed_item({"fence": 4, "seen_ms": 450, "opened_ms": 400, "execution": "new"})}
-    gap, has_ended = loss(asked(300), typed_item({"PK": "demo"}) | {"live": live}, Lost(500, 3), 900)
+    gap, has_ended = loss_gap(asked(300), typed_item({"PK": "demo"}) | {"live": live}, Lost(500, 3), 900)
     assert (gap["from_ms"], gap["to_ms"], has_ended) == ({"N": "500"}, {"N": "500"}, True)

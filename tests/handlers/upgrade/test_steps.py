@@ -335,4 +335,4 @@ def test_a_stream_that_another_execution_has_taken_since_is_not_asked() -> None:
     item = world.lease(IDS[0])
     taken = item | {"execution": {"S": "arn:another"}}
     world.tables.put_item(TableName=CONTROL, Item=taken)
-    assert [world.records.ask(one, "2", world.start_ms, {}) for one in (item, taken)] == [False, True]
+    assert [world.records.request_version(one, "2", world.start_ms, {}) for one in (item, taken)] == [False, True]

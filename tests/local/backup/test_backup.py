@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from handlers.connection.opening_steps import Replacement
-from handlers.deliver.table_records import by_stream
+from handlers.deliver.table_records import group_by_stream
 from handlers.errors import StoreUnavailable
 from handlers.run.refresh_tokens import RefreshTokens
 from handlers.store.event_items import StoragePolicy
@@ -75,7 +75,7 @@ def test_a_backup_restores_every_record_of_every_layout(
         {"eventName": "INSERT", "dynamodb": {"NewImage": item, "SequenceNumber": "1"}}
         for item in after["events"].values()
     ]
-    assert by_stream(records) == {}
+    assert group_by_stream(records) == {}
     assert typed("restore", "--stage", "there", "--from", to)[1]["streams"][0]["was_there"]
     assert there.items() == after
     there.put(PLAIN, "lease", **lease, stop_since={"S": "2026-01-02T00:00:00.000Z"})

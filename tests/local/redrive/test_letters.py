@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
-from handlers.redrive.letters import Letter, Message, Reader
+from handlers.redrive.letters import Letter, LetterReader, Message
 from handlers.store import overflow
 from tests.examples import examples
 
@@ -28,7 +28,7 @@ LARGE = StreamEvent("k", "x" * 500_000, None, None, None, 5)
 
 def read(bodies: list[str]) -> list[Letter]:
     """Returns what a reader finds in the messages; incomplete events come last."""
-    reader = Reader()
+    reader = LetterReader()
     messages = [Message(f"m{number}", f"r{number}", body) for number, body in enumerate(bodies)]
     letters = [letter for message in messages if (letter := reader.read(message)) is not None]
     return letters + list(reader.incomplete())

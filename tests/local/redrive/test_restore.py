@@ -130,12 +130,12 @@ def test_an_event_takes_the_place_of_its_mark_in_a_log(aws: Aws, events: Events)
 
     assert read() == [("a", "a", None), ("b", None, None), ("c", "a", None)]
     before = aws.items(EVENTS, f"{STREAM}#log")["segment#000000000002"]
-    assert not events.has(STREAM, "b", IN_A_LOG)
+    assert not events.has_event(STREAM, "b", IN_A_LOG)
     assert events.outcome(STREAM, 3, event, IN_A_LOG, dry_run=True) == STORED
-    assert not events.has(STREAM, "b", IN_A_LOG)
+    assert not events.has_event(STREAM, "b", IN_A_LOG)
     assert events.outcome(STREAM, 3, event, IN_A_LOG, dry_run=False) == STORED
     assert events.outcome(STREAM, 3, event, IN_A_LOG, dry_run=False) == KNOWN
-    assert events.has(STREAM, "b", IN_A_LOG)
+    assert events.has_event(STREAM, "b", IN_A_LOG)
     after = aws.items(EVENTS, f"{STREAM}#log")["segment#000000000002"]
     assert {name for name in before if before[name] != after.get(name)} == {"data", "dead_letter"}
     assert read() == [("a", "a", None), ("b", LARGE, "2"), ("c", "a", None)]
@@ -152,4 +152,4 @@ def test_an_event_whose_id_is_too_large_for_a_segment_stays_queued(aws: Aws, eve
     aws.store().log_writer(STREAM, 3, lambda: 5, window_ms=900_000, keep_days=0).write(0, [event])
     with pytest.raises(NotStored, match="its id and its name are too large for a segment"):
         events.outcome(STREAM, 3, event, IN_A_LOG, dry_run=dry_run)
-    assert not events.has(STREAM, "b", IN_A_LOG)
+    assert not events.has_event(STREAM, "b", IN_A_LOG)
