@@ -142,7 +142,7 @@ class _Walk:
                     self._overlaps, repair, following = "", replace(repair, way=NO_ORDER), read.next
                 self._instants = instants
                 repair, address = yield from self._take(repair, read._replace(next=following), begin, address)
-                if not address and repair.way == NO_ORDER and pages.is_part(field, answer):
+                if not (address or read.next) and repair.way == NO_ORDER and pages.is_part(field, answer):
                     raise BadPage("the answer says that it is a part, and its items have no order")
             except (BadPage, Unstorable) as problem:
                 return replace(repair, at=""), str(problem), 0
