@@ -6,7 +6,9 @@ key is stored too.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -25,32 +27,43 @@ def written(address: Address, framing: str, seen: Probe, seconds: float) -> list
     """The lines of a profile about the key of events, and how to resume."""
     if len(seen.frames) < 2:
         return ['key = "hash"  # one event is too few to find its key: read for longer (--seconds)']
-    found = unique(seen.bodies)
-    if not found and (batched := _batched(seen.bodies)):
+    usual = seen if unique(seen.bodies) else _usual(seen)
+    found, others = unique(usual.bodies), len(seen.frames) - len(usual.frames)
+    if not found and (batched := _batched(usual.bodies)):
         return batched
     if not found and len({str(frame.data) for frame in seen.frames}) < len(seen.frames):
         why = "equal bodies came more than once: each one is stored, and at a handover some of them twice"
         return [f'key = "each"  # {why}']
     if not found:
         return ['key = "hash"  # no value is unique: equal bodies are one event']
+    why = "it was different in each event that came" + (f" but {others}, known by their hashes" if others else "")
     names = {place: place.rpartition(".")[2] for place in found}
-    increasing = [place for place in found if _increases([at(body, place) for body in seen.bodies])]
+    increasing = [place for place in found if _increases([at(body, place) for body in usual.bodies])]
     likely = sorted(found, key=lambda one: _LIKELY.index(names[one]) if names[one] in _LIKELY else len(_LIKELY))
     for place in [one for one in likely if one in increasing or names[one] in _LIKELY][:2]:
-        if (parameter := _resumes(address, framing, seen, place, min(seconds, _WAIT_S))) is not None:
-            why = f"requested with {parameter} of an event, it sent those after it"
+        if (parameter := _resumes(address, framing, usual, place, min(seconds, _WAIT_S))) is not None:
+            reason = f"requested with {parameter} of an event, it sent those after it"
             return [
-                f'key = "{place}"  # it was different in each event that came',
+                f'key = "{place}"  # {why}',
                 _GUESS,
                 f'cursor = "{place}"',
-                f'resume = {{ query = "{parameter}" }}  # {why}',
+                f'resume = {{ query = "{parameter}" }}  # {reason}',
             ]
     place = next((one for one in likely if names[one] in _LIKELY), next(iter([*increasing, *likely])))
     return [
-        f'key = "{place}"  # it was different in each event that came',
+        f'key = "{place}"  # {why}',
         _GUESS,
         '# cursor = "$..." and resume = { query = "..." } if the upstream can resume from a place',
     ]
+
+
+def _usual(seen: Probe) -> Probe:
+    """What was seen, without the few events that have other members than most, such as a greeting or an answer."""
+    members = [frozenset(body) for body in seen.bodies]
+    usual, count = Counter(members).most_common(1)[0] if members else (frozenset[str](), 0)
+    if count < 3 or 2 * count <= len(members):
+        return seen
+    return replace(seen, frames=[frame for frame, own in zip(seen.frames, members, strict=True) if own == usual])
 
 
 def _batched(bodies: list[Mapping[str, Any]]) -> list[str]:
