@@ -81,7 +81,7 @@ _MOST_BYTES_A_CHARACTER = 4  # of UTF-8
 MAX_CURSOR_CHARACTERS = 65_536
 _compact = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 _last_parsed: list[tuple[Body, Any]] = [(b"", None)]
-_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|-?[1-9][0-9]{0,8})\]")
+_STEP = re.compile(r"""\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|-?[1-9][0-9]{0,8})\]|\[(["'])([^"'\\]+)\3\]""")
 # If a known key comes with another body: the first stays and the later one is counted; or both are stored; or the later
 # one may belong to a new epoch, in which ids start over (handlers/connection/epochs.py).
 OnConflict = Literal["first", "both", "epoch"]
@@ -106,7 +106,7 @@ class StreamEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """A place in a JSON text, of names and indices only: `$.a.b[0]`; [-1] is the last element of an array."""
+    """A place in a JSON text, of names and indices only: `$.a["@b"][0]`; [-1] is the last element of an array."""
 
     text: str
     steps: tuple[str | int, ...]
@@ -126,7 +126,7 @@ def parse_path(text: str) -> JsonPath | None:
         step = _STEP.match(text, at)
         if step is None:
             return None
-        steps.append(step[1] if step[1] is not None else int(step[2]))
+        steps.append(int(step[2]) if step[2] else step[1] or step[4])
         at = step.end()
     return JsonPath(text, tuple(steps)) if steps else None
 

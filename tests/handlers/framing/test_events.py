@@ -35,18 +35,19 @@ def sha(data: bytes) -> str:
         ("$.a.b[0]", ("a", "b", 0)),
         ("$.a[-1]", ("a", -1)),
         ("$[3][10].x-y_z", (3, 10, "x-y_z")),
+        ("""$["@id"]['é.]:!'][0]""", ("@id", "é.]:!", 0)),
     ],
 )
 def test_a_path_is_names_and_indices(text: str, steps: tuple[str | int, ...]) -> None:
-    """A path is a dollar sign, then names after a full stop and indices in brackets."""
+    """A path is a dollar sign, then names after a full stop, any names quoted in brackets, and indices in brackets."""
     assert parse_path(text) == JsonPath(text, steps)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "$", "seq", "$.", "$..a", "$.a b", "$[01]", "$[-0]", "$[*]", "$['a']", "$.a[", " $.a"]
+    "text", ["", "$", "seq", "$.", "$..a", "$.a b", "$[01]", "$[-0]", "$[*]", "$['a\"]", "$['']", "$.a[", " $.a"]
 )
 def test_a_text_that_is_no_path_is_refused(text: str) -> None:
-    """Wildcards, filters and quoted names are not supported."""
+    """Wildcards and filters are not supported, nor is a name without an end."""
     assert parse_path(text) is None
 
 
