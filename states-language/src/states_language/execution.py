@@ -16,7 +16,7 @@ from states_language.context import Identity, execution_context
 from states_language.distributed.report import MapRunReport
 from states_language.failures import Fatal, Halted, StateError, TaskFailure
 from states_language.history import ENTERED, LIMIT, Event, History, failure_details, payload_details
-from states_language.jsonata.functions import frame
+from states_language.jsonata.functions import functions_frame
 from states_language.place import Part, Place, Redriven
 from states_language.scheduling.lanes import Lanes
 from states_language.states.base import Line
@@ -114,7 +114,7 @@ class Execution:
     @functools.cached_property
     def functions(self) -> Any:
         """Return the frame in which JSONata finds the functions of Step Functions."""
-        return frame(self.clock.now_ms, self.clock.random)
+        return functions_frame(self.clock.now_ms, self.clock.random)
 
     @property
     def history(self) -> list[Event]:

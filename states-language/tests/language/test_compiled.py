@@ -13,7 +13,7 @@ from language.jsonata_expressions import EXPRESSIONS, INPUT
 from machines import machine
 from states_language import DefinitionError
 from states_language.jsonata import compiled, engine, evaluation
-from states_language.jsonata.patterns import pattern
+from states_language.jsonata.patterns import compile_pattern
 from states_language.jsonata.writer import Writer
 
 NAMES = st.sampled_from(["a", "b", "`a b`"])
@@ -34,7 +34,7 @@ FORMS = st.sampled_from([
 
 def outcome(text: str, data: Any) -> Any:
     """Return output, error and cause of a state that evaluates the expression, or the definition's refusal."""
-    evaluation._compiled.cache_clear()
+    evaluation._compile_cached.cache_clear()
     try:
         state = {"Type": "Pass", "QueryLanguage": "JSONata", "Output": {"v": f"{{% {text} %}}"}}
         execution = machine(("A", state)).execute(data)
@@ -49,7 +49,7 @@ def by_the_library(text: str, data: Any) -> Any:
         without.setattr(compiled, "_LEAVES", {})
         without.setattr(compiled, "_OFTEN", math.inf)
         seen = outcome(text, data)
-    evaluation._compiled.cache_clear()
+    evaluation._compile_cached.cache_clear()
     return seen
 
 
@@ -93,18 +93,18 @@ def test_each_node_takes_a_step(text: str, steps: int, monkeypatch: pytest.Monke
     more. A compiled expression counts as many steps as at first.
     """
     outcome(text, INPUT)
-    assert engine.bounds().steps == steps
+    assert engine.current_bounds().steps == steps
     monkeypatch.setattr(compiled, "_OFTEN", 1)
     outcome(text, INPUT)
-    assert engine.bounds().steps == steps
+    assert engine.current_bounds().steps == steps
 
 
 def test_no_text_of_an_expression_becomes_code() -> None:
     """The generated code has no constant and no name of a variable or function, yet each is evaluated."""
     for text in ('"', "'" * 3, "\\", "\n", "{0}", "\u2028", "0; import os"):
         assert outcome(f"{json.dumps(text)} & ''", INPUT)[0] == {"v": text}
-    parsed = engine.Jsonata("$named(1 + $named & 'constant', [true, 2.5])", pattern)
-    written = Writer(lambda node: compiled.compiled(parsed, node)).function(parsed.ast)
+    parsed = engine.Jsonata("$named(1 + $named & 'constant', [true, 2.5])", compile_pattern)
+    written = Writer(lambda node: compiled.node_function(parsed, node)).write_function(parsed.ast)
     assert "machine.call(" in written
     assert not any(text in written for text in ("named", "constant", "2.5"))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from examples import examples
 from machines import INVOKE, machine, raising, types
 from states_language import Behaviour, DefinitionError
-from states_language.jsonata.ecmascript import translated
+from states_language.jsonata.ecmascript import translate
 
 TOO_DEEP = "Stack overflow error: Check for non-terminating recursive function. Consider rewriting as tail-recursive"
 TOO_LARGE = "Expression evaluation memory limit exceeded: Check for excessive memory usage"
@@ -120,7 +120,7 @@ def test_parsing_with_an_ambiguous_picture_ends() -> None:
 def test_a_regular_expression_that_javascript_refuses_is_refused(expression: str, fault: str) -> None:
     """Group calls, possessive quantifiers and inline flags, which only `regex` has, do not load."""
     with pytest.raises(ValueError, match=re.escape(f"Invalid regular expression: {expression}: {fault}")):
-        translated(expression[1:-1], multiline=False)
+        translate(expression[1:-1], multiline=False)
 
 
 @pytest.mark.parametrize(

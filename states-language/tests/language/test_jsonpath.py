@@ -62,7 +62,7 @@ SELECTED = [
 
 def test_a_definite_path_selects_a_value_and_any_other_a_list() -> None:
     """A definite path selects one value; any other path selects a list."""
-    assert [(path, compile_path(path).get(DATA)) for path, _ in SELECTED] == SELECTED
+    assert [(path, compile_path(path).read_from_root(DATA)) for path, _ in SELECTED] == SELECTED
 
 
 CONTEXT = 'Current context is: {"n":3,"t":"y","on":true}'
@@ -82,9 +82,9 @@ CONTEXT = 'Current context is: {"n":3,"t":"y","on":true}'
 def test_a_definite_path_that_leads_nowhere_is_an_error_in_jayways_words(path: str, error: str) -> None:
     """A definite path that selects nothing fails with Jayway's message. The first three were recorded."""
     with pytest.raises(EvaluationError) as problem:
-        compile_path(path).get(DATA)
+        compile_path(path).read_from_root(DATA)
     assert str(problem.value) == error.replace("{}", path)
-    assert compile_path(path).find(DATA) is MISSING
+    assert compile_path(path).find_from_root(DATA) is MISSING
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_text_that_is_not_a_path_is_refused(path: str) -> None:
     ("path", "reference"), [("$", True), ("$.a[0]['b']", True), ("$.a[*]", False), ("$.a[-1]", False), ("$..a", False)]
 )
 def test_a_reference_path_names_a_single_node(path: str, reference: bool) -> None:
-    assert compile_path(path).reference is reference
+    assert compile_path(path).is_reference_path is reference
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters="'\\"), min_size
 def test_a_value_that_was_put_is_selected_again(names: list[str], value: Any) -> None:
     """A value put at a path is selected again by it, whatever characters the quoted names have."""
     path = compile_path("$" + "".join(f"['{name}']" for name in names))
-    assert path.get(path.put({}, value)) == value
+    assert path.read_from_root(path.put({}, value)) == value
 
 
 @given(st.text(alphabet="$.[]'\"*:,?()@=a0- &|!", max_size=12))
@@ -149,7 +149,7 @@ def test_any_text_is_a_path_or_refused(text: str) -> None:
     except PathSyntaxError:
         return
     with contextlib.suppress(EvaluationError):
-        path.find(DATA)
+        path.find_from_root(DATA)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_an_operator_or_function_that_only_jayway_has_is_refused_by_name(path: s
         compile_path(path)
 
 
-@pytest.mark.parametrize("read", [Path.get, Path.find])
+@pytest.mark.parametrize("read", [Path.read_from_root, Path.find_from_root])
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
@@ -181,7 +181,7 @@ def test_an_unsupported_path_fails_when_it_is_read(read: Callable[[Path, Any], A
     """The definition loads, as on AWS, and reading the path fails. Others measured the words on several members."""
     with pytest.raises(EvaluationError, match=re.escape(f"Invalid path '{path}' : {problem}")):
         read(compile_path(path), {"a": [[0] * 450] * 450})
-    assert not compile_path(path).reference
+    assert not compile_path(path).is_reference_path
 
 
 @pytest.mark.parametrize(("value", "shown"), [(5, "5"), ("x", "x"), (None, "null")])
@@ -189,5 +189,5 @@ def test_a_filter_on_a_primitive_fails_after_a_definite_path(value: Any, shown: 
     """After a definite path a filter fails on a primitive, as in Jayway. After another path it selects none of it."""
     text = f"Filter: [?] can not be applied to primitives. Current context is: {shown}"
     with pytest.raises(EvaluationError, match=re.escape(text)):
-        compile_path("$.a[?(@ > 1)]").get({"a": value})
-    assert compile_path("$.*[?(@ > 1)]").get({"a": value, "b": [1, 2]}) == [2]
+        compile_path("$.a[?(@ > 1)]").read_from_root({"a": value})
+    assert compile_path("$.*[?(@ > 1)]").read_from_root({"a": value, "b": [1, 2]}) == [2]

@@ -17,9 +17,9 @@ from language.jsonata_expressions import EXPRESSIONS, INPUT
 from machines import distributed, line, machine
 from patience import until
 from states_language import DefinitionError, Execution, RealClock, TaskCall, load
-from states_language.jsonata.bounds import HERE
+from states_language.jsonata.bounds import SHARED_LIMITS
 from states_language.jsonata.evaluation import compile_query
-from states_language.scheduling.evaluator import answer
+from states_language.scheduling.evaluator import answer_job
 from states_language.scheduling.lanes import FEW, STATE, TURN, Lanes
 from states_language.scheduling.pool import Pool
 from states_language.scheduling.writing import text_in_turns
@@ -93,7 +93,7 @@ def test_an_endless_evaluation_takes_at_most_one_turn_at_a_time() -> None:
     assert TOO_LONG in str(endless.cause)
     assert (endless.error, backtracked.error) == ("States.QueryEvaluationError", "States.QueryEvaluationError")
     assert [each.output for each in small] == [2] * 50
-    assert max(seen) <= TURN + STATE + 2 * HERE.steps
+    assert max(seen) <= TURN + STATE + 2 * SHARED_LIMITS.steps
 
 
 def test_no_pass_of_the_event_loop_takes_more_than_a_turn() -> None:
@@ -110,7 +110,7 @@ def test_no_pass_of_the_event_loop_takes_more_than_a_turn() -> None:
     assert (counted.output, len(many.output), scanned.status) == (200_000, 500, "SUCCEEDED")
     assert [each.output for each in small] == [2] * 50
     # The step beyond the limit counts too. The other parts of an evaluation are charged once they are known.
-    assert max(seen) <= TURN + STATE + 2 * HERE.steps
+    assert max(seen) <= TURN + STATE + 2 * SHARED_LIMITS.steps
 
 
 def test_each_item_of_a_map_run_counts_before_it_begins_and_when_it_is_written() -> None:
@@ -216,7 +216,7 @@ def test_an_expression_fails_with_a_code_or_a_bound(expression: str) -> None:
     except DefinitionError:
         return
     job = {"expression": expression, "states": {"input": INPUT}, "variables": {}, "location": "Output"}
-    failure = answer(job).get("failure", "error during evaluation. D1001: ")
+    failure = answer_job(job).get("failure", "error during evaluation. D1001: ")
     assert re.search(f"{CODED}|{BOUND}|{NOTHING}", failure), failure
 
 

@@ -249,4 +249,4 @@ def test_no_cache_grows_for_ever() -> None:
         for cache in vars(importlib.import_module(found.name)).values():
             if hasattr(cache, "cache_info") and cache.cache_parameters()["maxsize"] is None:
                 unbounded.add(cache.__wrapped__.__name__)
-    assert unbounded == {"_functions", "_details_key", "_services", "Signature", "_unclocked", "model"}
+    assert unbounded == {"_functions_frame", "_details_key", "_services", "Signature", "_shared_frame", "model"}

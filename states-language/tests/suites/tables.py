@@ -29,13 +29,13 @@ sys.path[:0] = [str(TESTS), str(TESTS.parent / "testing")]
 
 from states_language import load, problems
 from states_language.definition.fields import DefinitionError
-from states_language.jsonata.bounds import WHOLE, Exceeded
-from states_language.jsonata.engine import Jsonata, begin
-from states_language.jsonata.functions import frame
+from states_language.jsonata.bounds import FULL_LIMITS, Exceeded
+from states_language.jsonata.engine import Jsonata, begin_evaluation
+from states_language.jsonata.functions import functions_frame
 from states_language.jsonata.json_values import Unsupported, from_library, to_library
 from states_language.jsonata.library import Utils
-from states_language.jsonata.patterns import pattern
-from states_language.jsonata.syntax import fault, message, nodes
+from states_language.jsonata.patterns import compile_pattern
+from states_language.jsonata.syntax import coded_message, error_text, nodes
 from states_language.jsonpath.grammar import compile_path
 from states_language.values import joined, same
 from suites.reasons import REASONS
@@ -74,7 +74,7 @@ def _expression(case: dict[str, Any], data: Any) -> str:
         found = _evaluated(case["expr"], data, case.get("bindings", {}))
     except Exception as problem:
         # The suite's own harness ends what nests or lasts too long with U1001.
-        code = "U1001" if isinstance(problem, Exceeded) else (message(problem) or str(problem)).partition(":")[0]
+        code = "U1001" if isinstance(problem, Exceeded) else (coded_message(problem) or str(problem)).partition(":")[0]
         return "" if wanted == code else f"{code} instead of {wanted or _shown(case.get('result', ABSENT))}"
     if wanted:
         return f"{_shown(found)} instead of {wanted}"
@@ -87,23 +87,23 @@ def _expression(case: dict[str, Any], data: Any) -> str:
 
 def _evaluated(text: str, data: Any, bindings: dict[str, Any]) -> Any:
     try:
-        machine = Jsonata(text, pattern)
+        machine = Jsonata(text, compile_pattern)
     except Exception as problem:
-        raise ValueError(fault(problem)) from None
+        raise ValueError(error_text(problem)) from None
     if machine.errors:
-        raise ValueError(fault(machine.errors[0]))
+        raise ValueError(error_text(machine.errors[0]))
     for node in nodes(machine.ast):
         if node.type in ("string", "name") and isinstance(node.value, str):
             node.value = joined(node.value)
     given = None if data is ABSENT else to_library(data)
-    names = machine.create_frame(frame(lambda: 0, lambda: 0.5))
+    names = machine.create_frame(functions_frame(lambda: 0, lambda: 0.5))
     if isinstance(given, list):
         given = Utils.create_sequence(given)
         given.outer_wrapper = True
     names.bind("$", given)
     for name, value in bindings.items():
         names.bind(name, to_library(value))
-    begin(machine, WHOLE, {})
+    begin_evaluation(machine, FULL_LIMITS, {})
     found = machine.eval(machine.ast, given, names)
     try:
         return ABSENT if found is None else from_library(found)

@@ -17,7 +17,7 @@ T = TypeVar("T")
 class DefinitionError(ValueError):
     """A definition breaks a rule of the language or uses what this interpreter does not support.
 
-    fields: those that the object may have, where the rule is that it has no such field.
+    fields: the fields that the object may have, if the rule is that it has no such field.
     """
 
     def __init__(self, pointer: str, rule: str, fields: Iterable[str] = ()) -> None:
@@ -39,7 +39,7 @@ def child_pointer(pointer: str, *parts: str | int) -> str:
 
 
 CompileLine = Callable[[Any, str, str], Any]
-"""Returns the line of states at a JSON pointer, such as `a branch`; raises DefinitionError."""
+"""Returns the line of states of a value, its JSON pointer and its kind, such as `a branch`; raises DefinitionError."""
 
 
 class Fields:
@@ -80,7 +80,7 @@ class Fields:
         return name in self.value
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a field's value as it is."""
+        """Return a field's value unchanged."""
         self.known.add(name)
         return self.value.get(name, default)
 
@@ -92,7 +92,7 @@ class Fields:
                 raise DefinitionError(self.pointer, f"these fields are required: {', '.join(missing)}")
 
     def at_most_one(self, *names: str) -> list[str]:
-        """Return the one of the fields that is present, in a list; [] if none is. Raises DefinitionError for two."""
+        """Return a list of the one field that is present, [] if none is; raises DefinitionError if several are."""
         present = [name for name in names if name in self.value]
         if len(present) > 1:
             raise DefinitionError(self.pointer, f"only one of these fields may be present: {', '.join(present)}")

@@ -153,7 +153,7 @@ def _check_placeholders(line: Line) -> None:
     for state in line.states.values():
         if isinstance(state, Task) and state.resource.is_placeholder:
             raise DefinitionError(child_pointer(state.pointer, "Resource"), unrecognized(state.resource.text))
-        for inner in (*state.inner, *state.apart):
+        for inner in (*state.inner_lines, *state.isolated_lines):
             _check_placeholders(inner)
 
 
@@ -164,21 +164,21 @@ def _check_names(line: Line, known: dict[str, str]) -> None:
         places = [child_pointer(pointer, twice) for pointer in (line.pointer, known[twice])]
         raise DefinitionError(places[0], f"the name of the state '{twice}' is used twice, see {places[1]}")
     known.update(dict.fromkeys(names, line.pointer))
-    for state in line.nesting:
-        for inner in (*state.inner, *state.apart):
+    for state in line.states_with_lines:
+        for inner in (*state.inner_lines, *state.isolated_lines):
             _check_names(inner, known)
 
 
 def _check_scopes(line: Line, outer: dict[str, str]) -> None:
     """An inner scope may not assign a variable that an outer scope assigns (Developer Guide, variables)."""
-    own = {name: pointer for state in line.states.values() for name, pointer in state.assigns}
+    own = {name: pointer for state in line.states.values() for name, pointer in state.assigned_variables}
     for name, pointer in own.items():
         if name in outer:
             raise DefinitionError(pointer, f"the variable '{name}' belongs to an outer scope, see {outer[name]}")
-    for state in line.nesting:
-        for inner in state.inner:
+    for state in line.states_with_lines:
+        for inner in state.inner_lines:
             _check_scopes(inner, {**outer, **own})
-        for apart in state.apart:
+        for apart in state.isolated_lines:
             _check_scopes(apart, {})
 
 

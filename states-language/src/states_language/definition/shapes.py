@@ -13,7 +13,7 @@ from typing import Any
 
 from states_language.definition.fields import JSONATA, JSONPATH
 from states_language.jsonata.evaluation import is_query
-from states_language.jsonata.query_flow import is_sound
+from states_language.jsonata.query_flow import is_valid_expression
 from states_language.jsonpath.choice_rules import OPERATORS
 from states_language.jsonpath.expressions import compile_expression
 from states_language.jsonpath.grammar import PathSyntaxError
@@ -80,7 +80,7 @@ def _is_template(value: Any, deepest: int = DEEPEST) -> bool:
     """Return whether the value is a template of JSONata."""
     kind = type(value)
     if kind is str:
-        return not is_query(value) or (len(value) <= LONGEST and is_sound(value))
+        return not is_query(value) or (len(value) <= LONGEST and is_valid_expression(value))
     if kind is not dict and kind is not list:
         return True
     if len(value) > MOST or not deepest:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from states_language.distributed.item_reader import Batcher, Reader
 from states_language.distributed.result_writer import Writer
 from states_language.machine import Machine
-from states_language.states.amounts import Amount
+from states_language.states.amounts import NumberField
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Distribution:
     machine: Machine
     express: bool
     label: str | None
-    tolerated_count: Amount
-    tolerated_share: Amount
+    tolerated_count: NumberField
+    tolerated_share: NumberField
     reader: Reader | None
     batcher: Batcher | None
     writer: Writer | None

@@ -24,11 +24,11 @@ DELIMITERS = {"COMMA": ",", "PIPE": "|", "SEMICOLON": ";", "SPACE": " ", "TAB": 
 HEADERS = ("FIRST_ROW", "GIVEN")
 INVENTORY, ATHENA = "S3_INVENTORY", "ATHENA_DATA"
 _ESCAPE = re.compile(r"(\\[^\r\n])|\\")
-"""A backslash with the character that it escapes, or one that escapes nothing: a row ends after it all the same."""
+"""A backslash with the character that it escapes. Before a line break it escapes nothing: the row ends."""
 _csv = module_from_spec(_spec := find_spec("_csv"))  # type: ignore[arg-type]
 _spec.loader.exec_module(_csv)  # type: ignore[union-attr]
 _csv.field_size_limit(sys.maxsize)
-"""A copy of csv's module: the limit of a cell, 131,072 characters, holds for all that use the one of the process."""
+"""A copy of csv's module without its limit of 131,072 characters a cell, which all code of the process shares."""
 NOT_ITERABLE = "Attempting to map over non-iterable node."
 
 
@@ -39,14 +39,14 @@ class Format:
         self.kind = config.string("InputType")
         if self.kind is not None and self.kind not in INPUT_TYPES:
             raise config.error_for("InputType", f"must be one of {', '.join(INPUT_TYPES)}")
-        self._csv(config)
+        self._read_csv_fields(config)
         self.pointer = config.string("ItemsPointer")
         if self.pointer is not None and (self.kind != "JSON" or not self.pointer.startswith("/")):
             raise config.error_for(
                 "ItemsPointer", "must be a JSON Pointer such as /data/items, where InputType is JSON"
             )
 
-    def _csv(self, config: Fields) -> None:
+    def _read_csv_fields(self, config: Fields) -> None:
         self.header = config.string("CSVHeaderLocation")
         self.names = config.array("CSVHeaders")
         self.delimiter = DELIMITERS.get(config.string("CSVDelimiter") or "COMMA", "")
@@ -60,16 +60,16 @@ class Format:
             raise DefinitionError(config.pointer_of("CSVHeaders"), "is required where CSVHeaderLocation is GIVEN")
 
     def check(self) -> None:
-        """Raise StateError for column names that no row can have; AWS does so before it requests an object."""
+        """Raise StateError for duplicate column names; AWS does so before it requests an object."""
         _check_headers(self.names)
 
-    def items(self, body: Any) -> list[Any]:
+    def parse_items(self, body: Any) -> list[Any]:
         """Return the items of the object in S3's answer."""
         if self.kind == "PARQUET":
-            return _parquet(content(body))
-        whole = text(body)
+            return _parse_parquet(body_bytes(body))
+        whole = body_text(body)
         if self.kind == "CSV":
-            return rows(whole, self.delimiter, self.names if self.header == "GIVEN" else None)
+            return parse_rows(whole, self.delimiter, self.names if self.header == "GIVEN" else None)
         try:
             if self.kind == "JSONL":
                 return [parse_json(line) for line in whole.split("\n") if line.strip()]
@@ -83,7 +83,7 @@ class Format:
         return items
 
 
-def rows(whole: str, delimiter: str, given: Sequence[str] | None) -> list[Any]:
+def parse_rows(whole: str, delimiter: str, given: Sequence[str] | None) -> list[Any]:
     """Return the rows as objects. A cell without a header is dropped (recorded), a missing cell is "".
 
     A backslash escapes a backslash, a double quote or the delimiter, and is removed before anything else (Developer
@@ -99,10 +99,10 @@ def rows(whole: str, delimiter: str, given: Sequence[str] | None) -> list[Any]:
         raise StateError(FAILED, f"The object is not CSV: {problem}") from None
 
 
-def inventory(body: Any) -> tuple[str, list[str], list[str]]:
+def parse_inventory(body: Any) -> tuple[str, list[str], list[str]]:
     """Return the bucket, the keys and the names of the columns that a manifest.json of S3 Inventory has."""
     try:
-        manifest = parse_json(text(body))
+        manifest = parse_json(body_text(body))
         if manifest["fileFormat"] != "CSV":
             raise StateError(FAILED, f"An inventory of the format {manifest['fileFormat']} cannot be read; CSV can.")
         names = [name.strip() for name in manifest["fileSchema"].split(",")]
@@ -111,10 +111,10 @@ def inventory(body: Any) -> tuple[str, list[str], list[str]]:
         raise StateError(FAILED, "The object is not a manifest of S3 Inventory.") from None
 
 
-def listed_by_athena(body: Any) -> list[tuple[str, str]]:
+def parse_athena_manifest(body: Any) -> list[tuple[str, str]]:
     """Return bucket and key of each object that a manifest of Athena's UNLOAD lists, one s3:// address a line."""
     places = []
-    for line in filter(None, map(str.strip, text(body).split("\n"))):
+    for line in filter(None, map(str.strip, body_text(body).split("\n"))):
         bucket, _, key = line.removeprefix("s3://").partition("/")
         if not line.startswith("s3://") or not key:
             raise StateError(FAILED, "The object is not a manifest of Athena.")
@@ -122,7 +122,7 @@ def listed_by_athena(body: Any) -> list[tuple[str, str]]:
     return places
 
 
-def content(answer: Any) -> bytes:
+def body_bytes(answer: Any) -> bytes:
     """Return the bytes of S3's answer, or of a test's answer in its place: a text, or any other value as JSON."""
     body: Any = answer["Body"] if isinstance(answer, dict) and "Body" in answer else answer
     if hasattr(body, "read"):
@@ -132,9 +132,9 @@ def content(answer: Any) -> bytes:
     return (body if isinstance(body, str) else json.dumps(body)).encode()
 
 
-def text(answer: Any) -> str:
+def body_text(answer: Any) -> str:
     """Return the text of an object, unpacked if it is gzip."""
-    body = content(answer)
+    body = body_bytes(answer)
     if body.startswith(b"\x1f\x8b"):  # Athena and S3 Inventory write gzip
         try:
             body = gzip.decompress(body)
@@ -143,7 +143,7 @@ def text(answer: Any) -> str:
     return body.decode("utf-8", "replace")
 
 
-def _parquet(body: bytes) -> list[Any]:
+def _parse_parquet(body: bytes) -> list[Any]:
     """Return the rows as objects. A value that JSON cannot hold becomes its text; nobody has recorded AWS's form."""
     try:
         from pyarrow import ArrowException, BufferReader, parquet  # a large library that few users need
@@ -153,10 +153,10 @@ def _parquet(body: bytes) -> list[Any]:
         read = parquet.read_table(BufferReader(body)).to_pylist()
     except (ArrowException, OSError):
         raise StateError(FAILED, "The object is not PARQUET.") from None
-    return [json.loads(json.dumps(row, default=_shown), parse_constant=str) for row in read]
+    return [json.loads(json.dumps(row, default=_to_text), parse_constant=str) for row in read]
 
 
-def _shown(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 

@@ -14,7 +14,7 @@ from states_language.distributed import item_formats
 from states_language.distributed.item_formats import ATHENA, FAILED, INVENTORY, Format
 from states_language.failures import StateError, TaskFailure
 from states_language.history import PAYLOAD_LIMIT_BYTES, utf8_bytes
-from states_language.states.amounts import Amount, filled
+from states_language.states.amounts import NumberField, compile_filler
 from states_language.tasks.calls import TaskCall, Whole
 from states_language.timestamps import instant_ms
 from states_language.values import compact
@@ -26,7 +26,7 @@ MANIFESTS = (ATHENA, INVENTORY)
 
 
 class Reader:
-    """The field of a Map state."""
+    """The field ItemReader of a Map state."""
 
     def __init__(self, state: Fields) -> None:
         fields = state.child_fields(state.get("ItemReader"), state.pointer_of("ItemReader"))
@@ -35,11 +35,11 @@ class Reader:
         if self.resource not in (OBJECT, LIST):
             raise fields.error_for("Resource", f"must be {OBJECT} or {LIST}")
         name = "Arguments" if fields.is_jsonata else "Parameters"
-        self._filled = filled(fields, name, f"ItemReader/{name}")
+        self._fill = compile_filler(fields, name, f"ItemReader/{name}")
         config = fields.child_fields(fields.get("ReaderConfig", {}), fields.pointer_of("ReaderConfig"))
-        self._most = Amount(config, "MaxItems", 0, 2**53)
+        self._max_items = NumberField(config, "MaxItems", 0, 2**53)
         self._format = Format(config)
-        self._loads = (config.string("Transformation") or TRANSFORMATIONS[0]) != TRANSFORMATIONS[0]
+        self._should_load_objects = (config.string("Transformation") or TRANSFORMATIONS[0]) != TRANSFORMATIONS[0]
         self._manifest = config.string("ManifestType")
         self._check(config)
         config.refuse_unread("ReaderConfig")
@@ -47,7 +47,7 @@ class Reader:
 
     def _check(self, config: Fields) -> None:
         kind, lists = self._format.kind, self.resource == LIST
-        if config.get("Transformation", "NONE") not in TRANSFORMATIONS or (self._loads and not lists):
+        if config.get("Transformation", "NONE") not in TRANSFORMATIONS or (self._should_load_objects and not lists):
             raise config.error_for(
                 "Transformation", f"must be one of {', '.join(TRANSFORMATIONS)}, and NONE for an object"
             )
@@ -59,23 +59,23 @@ class Reader:
             raise config.error_for("ManifestType", "must be S3_INVENTORY where InputType is MANIFEST")
         if kind == "MANIFEST" and lists:
             raise config.error_for("InputType", "must say what the objects hold; MANIFEST does not")
-        if kind is None and (self._loads if lists else self._manifest != INVENTORY):
+        if kind is None and (self._should_load_objects if lists else self._manifest != INVENTORY):
             raise config.error_for("InputType", f"must be one of {', '.join(item_formats.INPUT_TYPES)}")
 
-    def most(self, raw: Any, narrowed: Any, branch: Branch) -> int | None:
+    def max_items(self, raw: Any, narrowed: Any, branch: Branch) -> int | None:
         """Return MaxItems, None if it is absent; raises EvaluationError for anything but an integer."""
-        number = self._most.bounded(raw, narrowed, branch, negative=None)
+        number = self._max_items.evaluate_number(raw, narrowed, branch, negative=None)
         return None if number is None else int(number)
 
     async def read(self, raw: Any, narrowed: Any, branch: Branch, most: int | None) -> tuple[list[Any], list[str]]:
         """Return the first `most` items (None or 0: all), and the address that each came from; raises StateError."""
         if most is not None and most < 0:
             raise StateError(FAILED, "field MaxItems must be positive")
-        parameters = self._filled(raw, narrowed, branch)
+        parameters = self._fill(raw, narrowed, branch)
         self._format.check()
         items: list[Any] = []
         sources: list[str] = []
-        async with aclosing(self._read(branch, parameters, most)) as read:
+        async with aclosing(self._read_objects(branch, parameters, most)) as read:
             async for source, some in read:
                 items += some
                 sources += [source] * len(some)
@@ -83,7 +83,7 @@ class Reader:
                     break
         return items[: most or None], sources[: most or None]
 
-    async def _read(
+    async def _read_objects(
         self, branch: Branch, parameters: Any, most: int | None
     ) -> AsyncGenerator[tuple[str, list[Any]], None]:
         """Yield the items of each object in turn, each item with its object's address."""
@@ -93,42 +93,42 @@ class Reader:
                 raise StateError(FAILED, f"The field '{name}' is required but was missing")
         bucket, key = parameters["Bucket"], parameters.get("Key")
         if listing:
-            listed = await _listed(branch, parameters, None if self._loads else most)
-            if not self._loads:
+            listed = await _list_objects(branch, parameters, None if self._should_load_objects else most)
+            if not self._should_load_objects:
                 yield f"s3://{bucket}", listed
                 return
             places = [(bucket, each["Key"]) for each in listed]
         else:
-            body = await ask(branch, "getObject", parameters, FAILED)
+            body = await call_s3(branch, "getObject", parameters, FAILED)
             if self._manifest == INVENTORY:
-                bucket, keys, names = item_formats.inventory(body)
+                bucket, keys, names = item_formats.parse_inventory(body)
                 for key in keys:
-                    text = item_formats.text(await _object(branch, bucket, key))
-                    yield f"s3://{bucket}/{key}", item_formats.rows(text, ",", names)
+                    text = item_formats.body_text(await _get_object(branch, bucket, key))
+                    yield f"s3://{bucket}/{key}", item_formats.parse_rows(text, ",", names)
                 return
             if self._manifest is None:
-                yield f"s3://{bucket}/{key}", self._format.items(body)
+                yield f"s3://{bucket}/{key}", self._format.parse_items(body)
                 return
-            places = item_formats.listed_by_athena(body)
+            places = item_formats.parse_athena_manifest(body)
         for bucket, key in places:
-            yield f"s3://{bucket}/{key}", self._format.items(await _object(branch, bucket, key))
+            yield f"s3://{bucket}/{key}", self._format.parse_items(await _get_object(branch, bucket, key))
 
 
-async def _object(branch: Branch, bucket: Any, key: str) -> Any:
-    return await ask(branch, "getObject", {"Bucket": bucket, "Key": key}, FAILED)
+async def _get_object(branch: Branch, bucket: Any, key: str) -> Any:
+    return await call_s3(branch, "getObject", {"Bucket": bucket, "Key": key}, FAILED)
 
 
-async def _listed(branch: Branch, parameters: Any, most: int | None) -> list[Any]:
+async def _list_objects(branch: Branch, parameters: Any, most: int | None) -> list[Any]:
     """Return the objects of a bucket, page after page (measured by others)."""
     items: list[Any] = []
     request = parameters
     while True:
-        answer = await ask(branch, "listObjectsV2", request, FAILED)
+        answer = await call_s3(branch, "listObjectsV2", request, FAILED)
         page = answer if isinstance(answer, dict) else {}
         found = page.get("Contents") or []
         if not isinstance(found, list) or not all(isinstance(each, dict) and "Key" in each for each in found):
             raise StateError(FAILED, "The answer of listObjectsV2 must have Contents, an array of objects with a Key.")
-        items += map(_listing, found)
+        items += map(_describe_object, found)
         token = page.get("NextContinuationToken")
         if token is None or (most and len(items) >= most):
             return items
@@ -137,19 +137,19 @@ async def _listed(branch: Branch, parameters: Any, most: int | None) -> list[Any
         request = {**parameters, "ContinuationToken": token}
 
 
-def _listing(entry: dict[str, Any]) -> dict[str, Any]:
+def _describe_object(entry: dict[str, Any]) -> dict[str, Any]:
     """Return a listed object as AWS passes it: its tag is called Etag, its time is in seconds since 1970."""
     at_ms = instant_ms(entry.get("LastModified"))
     item = {**entry, "Etag": entry.get("Etag", entry.get("ETag"))}
     if at_ms is not None:
         item["LastModified"] = at_ms // 1000 if at_ms % 1000 == 0 else at_ms / 1000
-    return {name: item[name] for name in _LISTED if item.get(name) is not None}
+    return {name: item[name] for name in _LISTED_FIELDS if item.get(name) is not None}
 
 
-_LISTED = ("Etag", "Key", "LastModified", "Size", "StorageClass")
+_LISTED_FIELDS = ("Etag", "Key", "LastModified", "Size", "StorageClass")
 
 
-async def ask(branch: Branch, action: str, parameters: Any, error: str) -> Any:
+async def call_s3(branch: Branch, action: str, parameters: Any, error: str) -> Any:
     """Return S3's answer; raises StateError with this Error Name when the call fails."""
     call = TaskCall(
         resource=f"arn:aws:states:::aws-sdk:s3:{action}",
@@ -172,23 +172,23 @@ async def ask(branch: Branch, action: str, parameters: Any, error: str) -> Any:
 
 
 class Batcher:
-    """The field of a Map state."""
+    """The field ItemBatcher of a Map state."""
 
     def __init__(self, state: Fields) -> None:
         fields = state.child_fields(state.get("ItemBatcher"), state.pointer_of("ItemBatcher"))
-        self._most = Amount(fields, "MaxItemsPerBatch", 1)
-        self._bytes = Amount(fields, "MaxInputBytesPerBatch", 1, PAYLOAD_LIMIT_BYTES)
-        if not self._most.present and not self._bytes.present:
+        self._max_items = NumberField(fields, "MaxItemsPerBatch", 1)
+        self._max_bytes = NumberField(fields, "MaxInputBytesPerBatch", 1, PAYLOAD_LIMIT_BYTES)
+        if not self._max_items.is_present and not self._max_bytes.is_present:
             raise DefinitionError(fields.pointer, "MaxItemsPerBatch or MaxInputBytesPerBatch is required")
         has_input = "BatchInput" in fields
-        self._input = filled(fields, "BatchInput", "ItemBatcher/BatchInput") if has_input else None
+        self._fill_input = compile_filler(fields, "BatchInput", "ItemBatcher/BatchInput") if has_input else None
         fields.refuse_unread("ItemBatcher")
 
-    def batches(self, items: list[Any], raw: Any, narrowed: Any, branch: Branch) -> list[tuple[Any, int]]:
+    def make_batches(self, items: list[Any], raw: Any, narrowed: Any, branch: Branch) -> list[tuple[Any, int]]:
         """Return each batch's input and its number of items; an item larger than a batch's bound is a batch alone."""
-        most = self._most.bounded(raw, narrowed, branch) or len(items)
-        largest = self._bytes.bounded(raw, narrowed, branch) or PAYLOAD_LIMIT_BYTES
-        common = {} if self._input is None else {"BatchInput": self._input(raw, narrowed, branch)}
+        most = self._max_items.evaluate_number(raw, narrowed, branch) or len(items)
+        largest = self._max_bytes.evaluate_number(raw, narrowed, branch) or PAYLOAD_LIMIT_BYTES
+        common = {} if self._fill_input is None else {"BatchInput": self._fill_input(raw, narrowed, branch)}
         empty = utf8_bytes(compact({**common, "Items": []}))
         groups: list[list[Any]] = []
         size = 0

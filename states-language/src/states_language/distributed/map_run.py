@@ -26,16 +26,16 @@ MOST_AT_ONCE = 10_000
 """How many executions of one run go on at a time at most, whatever MaxConcurrency says (Developer Guide)."""
 
 PLACED_AT_ONCE = 200
-"""Of how many executions a stopped run notes in one pass of the event loop where they stand: a millisecond."""
+"""How many executions' places a stopped run records in one pass of the event loop: a millisecond's work."""
 
 MOST_REDRIVES = 1000
 """How often one run can be redriven (Developer Guide)."""
 
-STARTED_ANEW = ("States.DataLimitExceeded", "States.Runtime")
-"""After a run that ended so, a redrive starts another Map Run (Developer Guide)."""
+ERRORS_OF_NEW_RUN = ("States.DataLimitExceeded", "States.Runtime")
+"""If a run ended with one of these errors, a redrive starts another Map Run (Developer Guide)."""
 
 BOUNDS = ("max_concurrency", "tolerated_count", "tolerated_percentage")
-KEPT = ("name", "arn", "machine_name", "machine_arn", "started_ms", "total", *BOUNDS)
+KEPT_FIELDS = ("name", "arn", "machine_name", "machine_arn", "started_ms", "total", *BOUNDS)
 """The fields of a report that a redrive keeps."""
 
 THRESHOLD = "States.ExceedToleratedFailureThreshold"
@@ -51,22 +51,22 @@ class MapRun:
         branch: Branch,
         raw: Any,
         narrowed: Any,
-        at_once: int,
+        max_concurrency: int,
         within: Within | None = None,
     ) -> None:
         self.distribution, self.branch = distribution, branch
         self.raw, self.narrowed = raw, narrowed
         reader = distribution.reader
-        self.most_items = reader.most(raw, narrowed, branch) if reader else None
+        self.most_items = reader.max_items(raw, narrowed, branch) if reader else None
         former = (within or {}).get(MAP_RUN)
-        self.report = self._report(at_once) if former is None else self._report_again(former)
+        self.report = self._make_report(max_concurrency) if former is None else self._renew_report(former)
         if within is not None:
             branch.last_id = within["last_id"]
         self._began_id = branch.last_id
         self._batches: list[tuple[Any, int]] | None = None
         self._waiting: deque[int] = deque()
-        self._left: list[dict[str, Any]] | None = None
-        self._goes_on = self._unwinds = False
+        self._execution_records: list[dict[str, Any]] | None = None
+        self._is_begin_scheduled = self._is_unwinding = False
         if former is not None and former["batches"] is not None:
             self._batches = [(data, size) for data, size in former["batches"]]
             self.report.executions = [
@@ -75,10 +75,10 @@ class MapRun:
             ]
         branch.execution.map_runs.append(self.report)
 
-    def _report(self, at_once: int) -> MapRunReport:
+    def _make_report(self, max_concurrency: int) -> MapRunReport:
         branch, distribution, raw, narrowed = self.branch, self.distribution, self.raw, self.narrowed
-        count = distribution.tolerated_count.bounded(raw, narrowed, branch)
-        percentage = distribution.tolerated_share.bounded(raw, narrowed, branch, most=100)
+        count = distribution.tolerated_count.evaluate_number(raw, narrowed, branch)
+        percentage = distribution.tolerated_share.evaluate_number(raw, narrowed, branch, most=100)
         label = distribution.label or uuid4(branch.random)
         name = uuid4(branch.random)
         above = branch.execution.identity
@@ -89,19 +89,19 @@ class MapRun:
             arn=f"{prefix}:mapRun:{machine_name}:{name}",
             machine_name=machine_name,
             machine_arn=f"{prefix}:stateMachine:{machine_name}",
-            max_concurrency=at_once,
+            max_concurrency=max_concurrency,
             tolerated_count=count,
             tolerated_percentage=percentage,
             batched=distribution.batcher is not None,
             express=distribution.express,
             started_ms=branch.clock.now_ms(),
-            changed=self._changed,
+            changed=self._on_bounds_changed,
         )
 
-    def _report_again(self, former: dict[str, Any]) -> MapRunReport:
-        kept = {name: former[name] for name in KEPT}
+    def _renew_report(self, former: dict[str, Any]) -> MapRunReport:
+        kept = {name: former[name] for name in KEPT_FIELDS}
         redrives = former["redrives"] + 1
-        return replace(self._report(0), **kept, redrives=redrives, redriven_ms=self.branch.clock.now_ms())
+        return replace(self._make_report(0), **kept, redrives=redrives, redriven_ms=self.branch.clock.now_ms())
 
     async def run(self, items: Items, select: Callable[[Any, Any], Any]) -> Any:
         """Return the outputs or the ResultWriter's result; for a run that failed, return its StateError, not raised."""
@@ -116,8 +116,8 @@ class MapRun:
         try:
             batches = self._batches
             if batches is None:
-                batches = self._batches = await self._batched(items, select)
-            outputs = await self._all(batches)
+                batches = self._batches = await self._make_batches(items, select)
+            outputs = await self._run_all(batches)
             if self.distribution.writer is not None:
                 outputs = await self.distribution.writer.write(report, self.raw, self.narrowed, branch)
         except (StateError, EvaluationError) as problem:
@@ -126,7 +126,7 @@ class MapRun:
             if not isinstance(refusal, StateError):
                 branch.group = None
                 raise refusal from None
-            if refusal.error in STARTED_ANEW:
+            if refusal.error in ERRORS_OF_NEW_RUN:
                 branch.group = None
             branch.add("MapRunFailed", failure_details(refusal.error, refusal.cause))
             return refusal
@@ -134,7 +134,7 @@ class MapRun:
         self._end("SUCCEEDED")
         return outputs
 
-    async def _batched(self, items: Items, select: Callable[[Any, Any], Any]) -> list[tuple[Any, int]]:
+    async def _make_batches(self, items: Items, select: Callable[[Any, Any], Any]) -> list[tuple[Any, int]]:
         """Return each execution's input and its number of items."""
         branch, parts = self.branch, self.distribution
         sources = ["STATE_DATA"] * len(items)
@@ -150,10 +150,10 @@ class MapRun:
             chosen.append(select(environment, item if pairs else item["Value"]))
         self.report.total = len(items)
         if parts.batcher is not None:
-            return parts.batcher.batches(chosen, self.raw, self.narrowed, branch)
+            return parts.batcher.make_batches(chosen, self.raw, self.narrowed, branch)
         return [(item, 1) for item in chosen]
 
-    def _line_up(self, batches: list[tuple[Any, int]]) -> None:
+    def _queue_executions(self, batches: list[tuple[Any, int]]) -> None:
         """Queue the executions that are redriven, then those that never began, both in the order of the items."""
         report, now_ms = self.report, self.branch.clock.now_ms()
         for index, former in enumerate(report.executions):
@@ -166,42 +166,42 @@ class MapRun:
                 report.failed += batches[index][1]
         self._waiting.extend(range(len(report.executions), len(batches)))
 
-    async def _all(self, batches: list[tuple[Any, int]]) -> list[Any]:
-        self._line_up(batches)
-        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def _run_all(self, batches: list[tuple[Any, int]]) -> list[Any]:
+        self._queue_executions(batches)
+        self._all_ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._begin()
-        await self._over
+        await self._all_ended
         if self.report.too_many:
             raise StateError(THRESHOLD, THRESHOLD_CAUSE)
         # A tolerated failure has no output.
         return [execution.output for execution in self.report.executions if execution.status == "SUCCEEDED"]
 
-    def _may_begin(self) -> bool:
+    def _can_begin(self) -> bool:
         at_once = min(self.report.max_concurrency or MOST_AT_ONCE, MOST_AT_ONCE)
-        over = self.report.too_many or self._unwinds or not self.branch.alive or self._over.done()
+        over = self.report.too_many or self._is_unwinding or not self.branch.alive or self._all_ended.done()
         return bool(self._waiting) and len(self.report.running) < at_once and not over
 
     def _begin(self) -> None:
         """Begin executions, a few in each pass of the event loop, so that others have turns; end the run after all."""
-        self._goes_on, few = False, iter(range(FEW))
-        while self._may_begin() and next(few, None) is not None:
+        self._is_begin_scheduled, few = False, iter(range(FEW))
+        while self._can_begin() and next(few, None) is not None:
             try:
                 self._start(self._waiting.popleft())
             except Exception as problem:
-                self._over.set_exception(problem)
-        if self._may_begin():
-            self._goes_on = True
+                self._all_ended.set_exception(problem)
+        if self._can_begin():
+            self._is_begin_scheduled = True
             asyncio.get_running_loop().call_soon(self._begin)
-        elif not self.report.running and self.branch.alive and not self._over.done():
-            self._over.set_result(None)
+        elif not self.report.running and self.branch.alive and not self._all_ended.done():
+            self._all_ended.set_result(None)
 
-    def _changed(self) -> None:
+    def _on_bounds_changed(self) -> None:
         if self.report.too_many:
             self.kill()
-        elif self.report.running and not self._goes_on:
+        elif self.report.running and not self._is_begin_scheduled:
             self._begin()
 
-    def _ended(self, index: int, execution: Execution) -> None:
+    def _on_execution_end(self, index: int, execution: Execution) -> None:
         report = self.report
         del report.running[index]
         if execution.status != "SUCCEEDED":
@@ -212,7 +212,7 @@ class MapRun:
                 self.kill()
         if not report.running:
             self._place_executions()
-        if not self._goes_on:
+        if not self._is_begin_scheduled:
             self._begin()
 
     def _start(self, index: int) -> None:
@@ -237,7 +237,7 @@ class MapRun:
         # Executions begin in the order of the items, so their number is the place of the next.
         executions[index : index + 1] = [execution]
         self.report.running[index] = execution
-        execution.ended.add_done_callback(lambda _: self._ended(index, execution))
+        execution.ended.add_done_callback(lambda _: self._on_execution_end(index, execution))
 
     def _end(self, status: str) -> None:
         self.report.status = status
@@ -254,18 +254,18 @@ class MapRun:
         """
         report, lanes = self.report, self.branch.execution.lanes
         self.kill()
-        self._left, report.placed = [], False
+        self._execution_records, report.placed = [], False
         if lanes is None:
             self._place_executions()
         elif not report.running:
             lanes.soon(self._place_executions)
-        run = {"redrives": report.redrives, "batches": self._batches, "executions": self._left}
-        within = {"last_id": self._began_id, MAP_RUN: run | {name: getattr(report, name) for name in KEPT}}
+        run = {"redrives": report.redrives, "batches": self._batches, "executions": self._execution_records}
+        within = {"last_id": self._began_id, MAP_RUN: run | {name: getattr(report, name) for name in KEPT_FIELDS}}
         return within if self._batches is None else {**within, "items": []}
 
     def _place_executions(self) -> None:
         """Add where the executions stand, in lanes a few at a time; then the parent's end is complete."""
-        report, left, lanes = self.report, self._left, self.branch.execution.lanes
+        report, left, lanes = self.report, self._execution_records, self.branch.execution.lanes
         if left is not None:
             few = None if lanes is None else len(left) + PLACED_AT_ONCE
             left.extend(execution.left() for execution in report.executions[len(left) : few])
@@ -286,10 +286,10 @@ class MapRun:
         report, lanes = self.report, self.branch.execution.lanes
         if report.status == "RUNNING" and self.branch.dead:
             self._end("ABORTED")
-        for execution in report.running.values() if not self._unwinds else ():
+        for execution in report.running.values() if not self._is_unwinding else ():
             execution.stop(unwinds=False)
             if lanes is None:
                 execution.unwind()
             else:
                 lanes.soon(execution.unwind)
-        self._unwinds = lanes is not None and bool(report.running)
+        self._is_unwinding = lanes is not None and bool(report.running)

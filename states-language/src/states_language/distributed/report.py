@@ -86,7 +86,7 @@ class FormerExecution:
         return "PENDING_REDRIVE" if self.pending else str(self.kept["status"])
 
     def left(self) -> dict[str, Any]:
-        """Return what the execution was made of."""
+        """Return the record from which this object was made."""
         return self.kept
 
     def can_go_on(self, express: bool, now_ms: int) -> bool:

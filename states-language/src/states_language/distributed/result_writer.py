@@ -8,11 +8,11 @@ from typing import Any
 
 from states_language.branch import Branch
 from states_language.definition.fields import Fields
-from states_language.distributed.item_reader import ask
+from states_language.distributed.item_reader import call_s3
 from states_language.distributed.report import ChildExecution, MapRunReport
 from states_language.failures import StateError
 from states_language.scheduling.lanes import take_turn
-from states_language.states.amounts import filled
+from states_language.states.amounts import compile_filler
 from states_language.timestamps import written
 from states_language.values import compact
 
@@ -23,29 +23,29 @@ OUTPUT_TYPES = ("JSON", "JSONL")
 
 
 class Writer:
-    """The field of a Map state."""
+    """The field ResultWriter of a Map state."""
 
     def __init__(self, state: Fields) -> None:
         fields = state.child_fields(state.get("ResultWriter"), state.pointer_of("ResultWriter"))
         name = "Arguments" if fields.is_jsonata else "Parameters"
-        self.stored = "Resource" in fields or name in fields
-        if self.stored or "WriterConfig" not in fields:
+        self.has_destination = "Resource" in fields or name in fields
+        if self.has_destination or "WriterConfig" not in fields:
             fields.require("Resource")
-        if fields.string("Resource") != OBJECT and self.stored:
+        if fields.string("Resource") != OBJECT and self.has_destination:
             raise fields.error_for("Resource", f"must be {OBJECT}")
-        self._filled = filled(fields, name, f"ResultWriter/{name}")
+        self._fill = compile_filler(fields, name, f"ResultWriter/{name}")
         config = fields.child_fields(fields.get("WriterConfig", {}), fields.pointer_of("WriterConfig"))
-        self.form = _one_of(config, "Transformation", TRANSFORMATIONS)
-        self.lines = _one_of(config, "OutputType", OUTPUT_TYPES) == "JSONL"
+        self.transformation = _read_choice(config, "Transformation", TRANSFORMATIONS)
+        self.is_jsonl = _read_choice(config, "OutputType", OUTPUT_TYPES) == "JSONL"
         config.refuse_unread("WriterConfig")
         fields.refuse_unread("ResultWriter")
 
     async def write(self, run: MapRunReport, raw: Any, narrowed: Any, branch: Branch) -> Any:
         """Return the manifest's place in S3, as AWS does, or the formatted outputs; raises StateError."""
-        if not self.stored:
+        if not self.has_destination:
             results = [result for execution in run.executions for result in self._results(execution, run)]
-            return "\n".join(map(compact, results)) if self.lines else results
-        where = self._filled(raw, narrowed, branch)
+            return "\n".join(map(compact, results)) if self.is_jsonl else results
+        where = self._fill(raw, narrowed, branch)
         bucket = where.get("Bucket") if isinstance(where, dict) else None
         if not isinstance(bucket, str):
             raise StateError(FAILED, "The field 'Bucket' is required but was missing")
@@ -57,33 +57,33 @@ class Writer:
             ended = [each for each in run.executions if (each.status == "SUCCEEDED") is wanted]
             if ended:
                 texts = [compact(result) for execution in ended for result in self._results(execution, run)]
-                body = "\n".join(texts) if self.lines else f"[{','.join(texts)}]"
-                key = f"{folder}/{kind}_0.json{'l' if self.lines else ''}"
-                await ask(branch, "putObject", {"Bucket": bucket, "Key": key, "Body": body}, FAILED)
+                body = "\n".join(texts) if self.is_jsonl else f"[{','.join(texts)}]"
+                key = f"{folder}/{kind}_0.json{'l' if self.is_jsonl else ''}"
+                await call_s3(branch, "putObject", {"Bucket": bucket, "Key": key, "Body": body}, FAILED)
                 files[kind].append({"Key": key, "Size": len(body.encode("utf-8", "surrogatepass"))})
         key = f"{folder}/manifest.json"
         manifest = compact({"DestinationBucket": bucket, "MapRunArn": run.arn, "ResultFiles": files})
-        await ask(branch, "putObject", {"Bucket": bucket, "Key": key, "Body": manifest}, FAILED)
+        await call_s3(branch, "putObject", {"Bucket": bucket, "Key": key, "Body": manifest}, FAILED)
         return {"MapRunArn": run.arn, "ResultWriterDetails": {"Bucket": bucket, "Key": key}}
 
     def _results(self, execution: ChildExecution, run: MapRunReport) -> list[Any]:
         """Return the results of an execution; a failed one is described in full, whatever the OutputType."""
         take_turn(1)
-        if self.form == "NONE" or execution.status != "SUCCEEDED":
-            return [_in_full(execution, run)]
-        if self.form == "FLATTEN" and isinstance(execution.output, list):
+        if self.transformation == "NONE" or execution.status != "SUCCEEDED":
+            return [_describe_in_full(execution, run)]
+        if self.transformation == "FLATTEN" and isinstance(execution.output, list):
             return execution.output
         return [execution.output]
 
 
-def _one_of(config: Fields, name: str, values: tuple[str, ...]) -> str:
+def _read_choice(config: Fields, name: str, values: tuple[str, ...]) -> str:
     value = config.string(name) or values[0]
     if value not in values:
         raise config.error_for(name, f"must be one of {', '.join(values)}")
     return value
 
 
-def _in_full(execution: ChildExecution, run: MapRunReport) -> dict[str, Any]:
+def _describe_in_full(execution: ChildExecution, run: MapRunReport) -> dict[str, Any]:
     result = {
         "ExecutionArn": execution.arn,
         "Input": execution.input_text,

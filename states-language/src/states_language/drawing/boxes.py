@@ -30,7 +30,7 @@ def targets(state: Definition) -> Iterator[tuple[str, str]]:
         yield rule["Next"], words(rule)
     if "Default" in state:
         yield state["Default"], "otherwise"
-    catchers = list(_catchers(state.get("Catch", [])))
+    catchers = list(_shown_catchers(state.get("Catch", [])))
     for number, catcher in enumerate(catchers):
         wildcard = "any other error" if number else "any error"
         names = [wildcard if name == "States.ALL" else name for name in catcher["ErrorEquals"]]
@@ -39,7 +39,7 @@ def targets(state: Definition) -> Iterator[tuple[str, str]]:
         yield state["Next"], ""
 
 
-def _catchers(catchers: Sequence[Definition]) -> Iterator[Definition]:
+def _shown_catchers(catchers: Sequence[Definition]) -> Iterator[Definition]:
     """Yield the Catchers, without one for an oversized result if a wildcard leads to the same state."""
     for catcher, following in pairwise([*catchers, {"ErrorEquals": [], "Next": None}]):
         too_large = catcher["ErrorEquals"] == ["States.DataLimitExceeded"]
@@ -51,9 +51,9 @@ def words(rule: Definition) -> str:
     """Return a Choice Rule in words, such as `$.a = 1`."""
     for joint in ("And", "Or"):
         if joint in rule:
-            return f" {joint.lower()} ".join(_enclosed(one) for one in rule[joint])
+            return f" {joint.lower()} ".join(_bracketed_words(one) for one in rule[joint])
     if "Not" in rule:
-        return f"not {_enclosed(rule['Not'])}"
+        return f"not {_bracketed_words(rule['Not'])}"
     if "Condition" in rule:
         return plain(rule["Condition"])
     ((operator, value),) = ((name, one) for name, one in rule.items() if name not in _OTHER_FIELDS)
@@ -68,7 +68,7 @@ def words(rule: Definition) -> str:
     return f"{rule['Variable']} {_OPERATORS.get(name, 'matches' if name == 'Matches' else operator)} {shown}"
 
 
-def _enclosed(rule: Definition) -> str:
+def _bracketed_words(rule: Definition) -> str:
     """Return a rule within another in words, in brackets if it joins several."""
     return f"({words(rule)})" if rule.keys() & {"And", "Or"} else words(rule)
 
@@ -139,7 +139,7 @@ def draw(definition: Definition, *, nested: bool = True) -> Drawing:
     """Return the drawing of a definition that loads; without `nested`, a Parallel or Map is one box."""
     drawer = _Drawer(nested)
     outer = Frame("machine", "")
-    first = drawer.line(definition, outer, END)
+    first = drawer.draw_line(definition, outer, END)
     start = Box("start", START, "")
     outer.boxes.insert(0, start)
     drawer.arrows.insert(0, Arrow(start.key, first))
@@ -153,19 +153,19 @@ class _Drawer:
         self.named: dict[str, Box] = {}
         self._count = 0
 
-    def line(self, line: Definition, frame: Frame, end: str) -> str:
+    def draw_line(self, line: Definition, frame: Frame, end: str) -> str:
         """Draw a line of states into a frame and return the key of its first box; `end` is END, or its join's key."""
         keys, leaves = {}, {}
         for name, state in line["States"].items():
-            keys[name], leaves[name] = self._state(name, state, frame)
+            keys[name], leaves[name] = self._draw_state(name, state, frame)
         for name, state in line["States"].items():
             for target, label in targets(state):
                 self.arrows.append(Arrow(leaves[name], keys[target], label))
             if state.get("End") or state["Type"] in ("Succeed", "Fail"):
-                self._ends(state, leaves[name], frame, end)
+                self._draw_end(state, leaves[name], frame, end)
         return keys[line["StartAt"]]
 
-    def _ends(self, state: Definition, key: str, frame: Frame, end: str) -> None:
+    def _draw_end(self, state: Definition, key: str, frame: Frame, end: str) -> None:
         if end != END:
             self.arrows.append(Arrow(key, end, hidden=state["Type"] == "Fail"))
         elif state.get("End"):
@@ -173,7 +173,7 @@ class _Drawer:
             frame.boxes.append(point)
             self.arrows.append(Arrow(key, point.key))
 
-    def _state(self, name: str, state: Definition, frame: Frame) -> tuple[str, str]:
+    def _draw_state(self, name: str, state: Definition, frame: Frame) -> tuple[str, str]:
         """Return the keys of the boxes where the state is entered and left; they differ only for a frame."""
         key = f"s{self._count}"
         self._count += 1
@@ -192,6 +192,6 @@ class _Drawer:
             title = plain(line["Comment"]) if line.get("Comment") else f"branch {number + 1}"
             lane = Frame(f"{key}_line{number}", title if state["Type"] == "Parallel" else "each item")
             inner.frames.append(lane)
-            self.arrows.append(Arrow(key, self.line(line, lane, join.key)))
+            self.arrows.append(Arrow(key, self.draw_line(line, lane, join.key)))
         inner.boxes.append(join)
         return key, join.key

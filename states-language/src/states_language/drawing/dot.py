@@ -38,40 +38,40 @@ _HEAD = f"""digraph machine {{
 def dot(drawing: Drawing, marks: Marks | None = None) -> str:
     """Return the DOT text; with marks, the states and transitions of an execution stand out, all others are faint."""
     boxes = {box.key: box for box in drawing.boxes()}
-    lines = [_HEAD, *_frame(drawing.frame, marks, "  ")]
-    lines += [_arrow(arrow, boxes, marks) for arrow in drawing.arrows]
+    lines = [_HEAD, *_frame_lines(drawing.frame, marks, "  ")]
+    lines += [_arrow_line(arrow, boxes, marks) for arrow in drawing.arrows]
     return "\n".join([*lines, "}"])
 
 
-def _frame(frame: Frame, marks: Marks | None, indent: str) -> Iterator[str]:
+def _frame_lines(frame: Frame, marks: Marks | None, indent: str) -> Iterator[str]:
     for box in frame.boxes:
-        yield f"{indent}{box.key} [{_box(box, marks)}];"
+        yield f"{indent}{box.key} [{_box_attributes(box, marks)}];"
     for inner in frame.frames:
         yield f"{indent}subgraph cluster_{inner.key} {{"
         shade = GROUND if inner.key.endswith("_frame") else PAPER
-        yield f'{indent}  label={_text(inner.title)}; style="rounded,filled"; color="#d0d7de"; fillcolor="{shade}";'
-        yield from _frame(inner, marks, indent + "  ")
+        yield f'{indent}  label={_quote(inner.title)}; style="rounded,filled"; color="#d0d7de"; fillcolor="{shade}";'
+        yield from _frame_lines(inner, marks, indent + "  ")
         yield f"{indent}}}"
 
 
-def _box(box: Box, marks: Marks | None) -> str:
+def _box_attributes(box: Box, marks: Marks | None) -> str:
     if box.kind in _POINTS:
         return _POINTS[box.kind]
     label = "\n".join(textwrap.wrap(box.state, 24) or [""]) + (f"\n{box.note}" if box.note else "")
-    look = f"label={_text(label)}, tooltip={_text(box.kind)}, {_SHAPES.get(box.kind, '')}"
+    look = f"label={_quote(label)}, tooltip={_quote(box.kind)}, {_SHAPES.get(box.kind, '')}"
     if marks is None:
         return look
     if box.state == marks.failed:
         return f'{look}, fillcolor="{FAILED_FILL}", color="{FAILED}", penwidth=2.2'
     if marks.states[box.state]:
         visits = marks.states[box.state]
-        seen = f", xlabel={_text(f'×{visits}')}" if visits > 1 else ""
+        seen = f", xlabel={_quote(f'×{visits}')}" if visits > 1 else ""
         return f'{look}, fillcolor="{TAKEN_FILL}", color="{TAKEN}", penwidth=2.2{seen}'
     return f'{look}, fillcolor="{PAPER}", color="#d0d7de", fontcolor="{FAINT}"'
 
 
-def _arrow(arrow: Arrow, boxes: dict[str, Box], marks: Marks | None) -> str:
-    look = [f"label={_text(_wrapped(arrow.label))}"] if arrow.label else []
+def _arrow_line(arrow: Arrow, boxes: dict[str, Box], marks: Marks | None) -> str:
+    look = [f"label={_quote(_wrap_label(arrow.label))}"] if arrow.label else []
     if arrow.hidden:
         look = ["style=invis"]
     elif marks is not None:
@@ -91,10 +91,10 @@ def times(arrow: Arrow, boxes: dict[str, Box], marks: Marks) -> int:
     return marks.ways[source.state, target.state]
 
 
-def _wrapped(label: str) -> str:
+def _wrap_label(label: str) -> str:
     return "\n".join(f" {line} " for line in textwrap.wrap(label, 30, break_long_words=False))
 
 
-def _text(text: str) -> str:
+def _quote(text: str) -> str:
     quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{quoted}"'

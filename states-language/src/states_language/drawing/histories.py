@@ -14,9 +14,9 @@ from states_language.history import ENTERED, EXITED, Event, details_of
 WAITING, RUNNING, FAILED = "·", "━", "╳"
 ASCII = str.maketrans({WAITING: ".", RUNNING: "=", FAILED: "x"})
 """Replaces the marks for a terminal that knows ASCII only: `text.translate(ASCII)`."""
-_BEGUN = frozenset({"TaskScheduled", "LambdaFunctionScheduled", "ActivityScheduled"})
+_BEGIN_TYPES = frozenset({"TaskScheduled", "LambdaFunctionScheduled", "ActivityScheduled"})
 _ENDS = ("Failed", "TimedOut", "Succeeded", "StateAborted")
-_OF_A_TASK = ("Task", "LambdaFunction", "Activity")
+_TASK_PREFIXES = ("Task", "LambdaFunction", "Activity")
 _LABEL = 28
 
 
@@ -42,56 +42,56 @@ def attempts(history: Sequence[Event]) -> list[Attempt]:
     after: dict[int, list[Event]] = {}
     for event in history:
         after.setdefault(event.get("previousEventId", 0), []).append(event)
-    visits = (_visit(event, after, start_ms) for event in history if event["type"] == "TaskStateEntered")
+    visits = (_attempts_of_visit(event, after, start_ms) for event in history if event["type"] == "TaskStateEntered")
     return sorted((attempt for visit in visits for attempt in visit), key=lambda attempt: attempt.from_ms)
 
 
-def _visit(entered: Event, after: dict[int, list[Event]], start_ms: int) -> Iterator[Attempt]:
+def _attempts_of_visit(entered: Event, after: dict[int, list[Event]], start_ms: int) -> Iterator[Attempt]:
     """Yield the attempts of one visit of a Task; after a redrive they begin again where it was entered."""
     number = 0
     for first in after.get(entered["id"], ()):
         begun: Event | None = first
         rest_ms = first["timestamp"] - start_ms
-        while begun is not None and begun["type"] in _BEGUN:
+        while begun is not None and begun["type"] in _BEGIN_TYPES:
             number += 1
-            over = _ended(begun, after)
-            following = None if over is None else _next(over, after)
+            over = _find_end(begun, after)
+            following = None if over is None else _next_event(over, after)
             to_ms = None if over is None else over["timestamp"] - start_ms
-            error, then = ("", "") if over is None else (_error(over), _then(over, following, after))
-            yield Attempt(_name(entered), number, begun["timestamp"] - start_ms, to_ms, error, then, rest_ms)
+            error, then = ("", "") if over is None else (_error_name(over), _describe_next_step(over, following, after))
+            yield Attempt(_state_name(entered), number, begun["timestamp"] - start_ms, to_ms, error, then, rest_ms)
             begun, rest_ms = following, to_ms or 0
 
 
-def _ended(begun: Event, after: dict[int, list[Event]]) -> Event | None:
+def _find_end(begun: Event, after: dict[int, list[Event]]) -> Event | None:
     """Return the event that ended an attempt; None while it runs."""
-    event = _next(begun, after)
-    while event is not None and event["type"].startswith(_OF_A_TASK) and not event["type"].endswith(_ENDS):
-        event = _next(event, after)
+    event = _next_event(begun, after)
+    while event is not None and event["type"].startswith(_TASK_PREFIXES) and not event["type"].endswith(_ENDS):
+        event = _next_event(event, after)
     return event
 
 
-def _then(over: Event, following: Event | None, after: dict[int, list[Event]]) -> str:
+def _describe_next_step(over: Event, following: Event | None, after: dict[int, list[Event]]) -> str:
     if over["type"] == "TaskStateAborted":
         return "stopped from outside"
     if over["type"].endswith("Succeeded"):
         return "succeeded"
-    if following is not None and following["type"] in _BEGUN:
+    if following is not None and following["type"] in _BEGIN_TYPES:
         return f"tried again after {(following['timestamp'] - over['timestamp']) / 1000:.3f} s"
     if following is not None and following["type"] == "TaskStateExited":
-        reached = _next(following, after)
-        return f"caught: {_name(reached)}" if reached and reached["type"].endswith("StateEntered") else "caught"
+        reached = _next_event(following, after)
+        return f"caught: {_state_name(reached)}" if reached and reached["type"].endswith("StateEntered") else "caught"
     return "nobody caught it"
 
 
-def _next(event: Event, after: dict[int, list[Event]]) -> Event | None:
+def _next_event(event: Event, after: dict[int, list[Event]]) -> Event | None:
     return next(iter(after.get(event["id"], ())), None)
 
 
-def _name(entered: Event) -> str:
+def _state_name(entered: Event) -> str:
     return str(entered.get("stateEnteredEventDetails", {}).get("name", "?"))
 
 
-def _error(over: Event) -> str:
+def _error_name(over: Event) -> str:
     if over["type"].endswith("Succeeded"):
         return ""
     default = "States.Timeout" if over["type"].endswith("TimedOut") else ""
@@ -146,18 +146,18 @@ def marks(history: Iterable[Mapping[str, Any]]) -> Marks:
         if ENTERED in event:
             name = event[ENTERED]["name"]
             counted.states[name] += 1
-            before = _owner(by_id, previous)
+            before = _state_of_event(by_id, previous)
             if before is not None:
                 counted.ways[before, name] += 1
                 counted.ended[before] -= EXITED in by_id[previous]
         if event["type"] in ("ExecutionFailed", "ExecutionTimedOut", "ExecutionAborted"):
-            counted.failed = _owner(by_id, previous)
+            counted.failed = _state_of_event(by_id, previous)
         elif event["type"] == "ExecutionRedriven":
             counted.failed = None
     return counted
 
 
-def _owner(by_id: Mapping[int, Mapping[str, Any]], at: int) -> str | None:
+def _state_of_event(by_id: Mapping[int, Mapping[str, Any]], at: int) -> str | None:
     """Return the state that an event belongs to: the nearest one that was entered or left before it."""
     while at in by_id:
         event = by_id[at]

@@ -23,19 +23,19 @@ _SHAPES = {
 _RECTANGLE = '["{}"]'
 _MARKUP = re.compile(r"""[#"<&`*~\[\\@]|(?<!\w)_|_(?!\w)|\$(?=\$)|(?<=:)/|(?<=www)\.|^[-+>=]|^\d(?=\d*[.)])""")
 """What Mermaid reads as an entity, the end of the text, HTML, Markdown, mathematics or an address."""
-_NAMED = {"#": "#35;", '"': "#quot;", "<": "#lt;", "&": "#amp;"}
+_NAMED_ENTITIES = {"#": "#35;", '"': "#quot;", "<": "#lt;", "&": "#amp;"}
 
 
 def mermaid(drawing: Drawing, marks: Marks | None = None) -> str:
     """Return the flowchart's text; with marks, the states and transitions of an execution are highlighted."""
     boxes = {box.key: box for box in drawing.boxes()}
     shown = [arrow for arrow in drawing.arrows if not arrow.hidden]
-    lines = ["flowchart TD", *_frame(drawing.frame, "  ")]
+    lines = ["flowchart TD", *_frame_lines(drawing.frame, "  ")]
     for arrow in shown:
-        label = f'|"{_quoted(arrow.label)}"|' if arrow.label else ""
+        label = f'|"{_quote_rows(arrow.label)}"|' if arrow.label else ""
         lines.append(f"  {arrow.source} -->{label} {arrow.target}")
     if marks is not None:
-        lines += _marked(drawing, marks)
+        lines += _mark_lines(drawing, marks)
         taken = [str(at) for at, arrow in enumerate(shown) if times(arrow, boxes, marks)]
         if taken:
             lines.append(f"  linkStyle {','.join(taken)} stroke:{TAKEN},stroke-width:2px")
@@ -47,28 +47,30 @@ def flowchart(line: Definition) -> str:
     return mermaid(draw(line, nested=False))
 
 
-def _frame(frame: Frame, indent: str) -> Iterator[str]:
+def _frame_lines(frame: Frame, indent: str) -> Iterator[str]:
     for box in frame.boxes:
-        yield f"{indent}{box.key}{_box(box)}"
+        yield f"{indent}{box.key}{_box_text(box)}"
     for inner in frame.frames:
-        yield f'{indent}subgraph {inner.key}["{_quoted(inner.title) or " "}"]'
-        yield from _frame(inner, indent + "  ")
+        yield f'{indent}subgraph {inner.key}["{_quote_rows(inner.title) or " "}"]'
+        yield from _frame_lines(inner, indent + "  ")
         yield f"{indent}end"
 
 
-def _box(box: Box) -> str:
+def _box_text(box: Box) -> str:
     if box.kind in _POINTS:
         return _POINTS[box.kind]
     rows = [box.state, box.note] if box.note else [box.state]
-    return _SHAPES.get(box.kind, _RECTANGLE).replace("{}", _quoted(*rows))
+    return _SHAPES.get(box.kind, _RECTANGLE).replace("{}", _quote_rows(*rows))
 
 
-def _quoted(*rows: str) -> str:
+def _quote_rows(*rows: str) -> str:
     """Return rows of text in the form that Mermaid takes between quotes."""
-    return "<br/>".join(_MARKUP.sub(lambda sign: _NAMED.get(sign[0], f"#{ord(sign[0])};"), plain(row)) for row in rows)
+    return "<br/>".join(
+        _MARKUP.sub(lambda sign: _NAMED_ENTITIES.get(sign[0], f"#{ord(sign[0])};"), plain(row)) for row in rows
+    )
 
 
-def _marked(drawing: Drawing, marks: Marks) -> Iterator[str]:
+def _mark_lines(drawing: Drawing, marks: Marks) -> Iterator[str]:
     visited = [box.key for box in drawing.boxes() if box.kind not in _POINTS and marks.states[box.state]]
     if visited:
         yield f"  classDef visited fill:{TAKEN_FILL},stroke:{TAKEN},stroke-width:2px"

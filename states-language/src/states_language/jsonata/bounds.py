@@ -15,7 +15,7 @@ from states_language.jsonata.library import Utils
 from states_language.scheduling.lanes import Costly
 from states_language.values import parts, weight
 
-_FIRST = 8
+_DEPTH_BEFORE_MEASURING = 8
 """How many nested evaluations begin before the stack is measured."""
 _FRAMES = 16
 """Frames of the stack that a nested evaluation, or a $map with the function that it calls, takes at most."""
@@ -43,9 +43,9 @@ class Limits:
     search_s: float
 
 
-WHOLE = Limits(MOST_STEPS, LARGEST_BYTES, 1.0)
+FULL_LIMITS = Limits(MOST_STEPS, LARGEST_BYTES, 1.0)
 """The limits of an expression."""
-HERE = Limits(400, 16_384, 0.004)
+SHARED_LIMITS = Limits(400, 16_384, 0.004)
 """The limits of an expression while others wait: a few milliseconds."""
 SHORT = 64
 """A text below takes no step."""
@@ -69,58 +69,60 @@ _MEASURED = (str, dict, list)
 class Bounds:
     """How many steps, what depth and how much search time one evaluation has used; `states` is its $states, as JSON."""
 
-    __slots__ = ("depth", "limits", "most", "nested", "reach", "searched_s", "states", "steps")
+    __slots__ = ("depth", "limits", "most_steps", "nested", "reach", "searched_s", "states", "steps")
 
     def __init__(self, limits: Limits, states: dict[str, Any]) -> None:
         self.states = states
         self.limits = limits
-        self.most = limits.steps
+        self.most_steps = limits.steps
         self.depth = 0
         self.nested = 0
-        self.reach = _FIRST  # how deep evaluations and functions may nest on this stack, as far as is known
+        self.reach = (
+            _DEPTH_BEFORE_MEASURING  # how deep evaluations and functions may nest on this stack, as far as is known
+        )
         self.steps = 0
         self.searched_s = 0.0  # seconds that regular expressions have searched
 
-    def exceeded(self, bound: str) -> Exception:
+    def exceeded_error(self, bound: str) -> Exception:
         """Return the exception for a bound that was exceeded."""
-        return Exceeded(bound) if self.limits is WHOLE else Costly()
+        return Exceeded(bound) if self.limits is FULL_LIMITS else Costly()
 
-    def spent(self) -> Exception:
-        """Return the exception where `steps` is more than `most`, or else a node would be deeper than DEEPEST."""
-        return self.exceeded(TOO_LONG) if self.steps > self.most else Exceeded(TOO_DEEP)
+    def overrun_error(self) -> Exception:
+        """Return the exception if `steps` exceeds `most_steps`, otherwise that for a node deeper than DEEPEST."""
+        return self.exceeded_error(TOO_LONG) if self.steps > self.most_steps else Exceeded(TOO_DEEP)
 
     def enter(self) -> None:
         """Count a step, and a level until `depth` is reduced; raises Exceeded or Costly."""
         self.steps += 1
-        if self.steps > self.most or self.depth >= DEEPEST:
-            raise self.spent()
+        if self.steps > self.most_steps or self.depth >= DEEPEST:
+            raise self.overrun_error()
         self.depth += 1
 
-    def reaches(self) -> bool:
+    def has_stack_room(self) -> bool:
         """Return whether the stack has room for what nests now, and note how much more has room."""
         deep = self.depth + self.nested
         self.reach = deep + (free_frames() - _SPARE) // _FRAMES
         return deep < self.reach
 
-    def may_wait(self) -> None:
+    def check_thread_allowed(self) -> None:
         """Raise Costly if others would wait for another thread, which a busy machine runs late."""
-        if self.limits is not WHOLE:
+        if self.limits is not FULL_LIMITS:
             raise Costly
 
     def spend(self, steps: int) -> None:
         """Count steps; raises Exceeded or Costly."""
         self.steps += steps
-        if self.steps > self.most:
-            raise self.exceeded(TOO_LONG)
+        if self.steps > self.most_steps:
+            raise self.exceeded_error(TOO_LONG)
 
-    def measured(self, expression: Any, result: Any) -> Any:
+    def count_result(self, expression: Any, result: Any) -> Any:
         """Return an expression's result, whose size counts; raises Exceeded or Costly."""
         if isinstance(result, _SIZED):
             size = len(result)
             if isinstance(result, list):
                 size = 8 * (result.b - result.a if isinstance(result, Utils.RangeList) else size)  # its len is one off
             if size > self.limits.largest_bytes:
-                raise self.exceeded(TOO_LARGE)
+                raise self.exceeded_error(TOO_LARGE)
             if expression.type in ("binary", "function", "unary"):
                 self.steps += size >> 6
             if expression.tuple is not None and isinstance(result, list):
@@ -130,26 +132,26 @@ class Bounds:
             self.steps += len(result) >> 3
         return result
 
-    def fit(self, size: float) -> None:
+    def check_bytes(self, size: float) -> None:
         """Raise Exceeded or Costly if a value of so many bytes is too large."""
         if size > self.limits.largest_bytes:
-            raise self.exceeded(TOO_LARGE)
+            raise self.exceeded_error(TOO_LARGE)
 
-    def check(self, value: Any) -> None:
+    def check_value(self, value: Any) -> None:
         """Raise Exceeded or Costly for a value that is too large; a part counts as often as it occurs in it."""
         if isinstance(value, _NESTED):
             count = parts(value, {})
-            self.fit(8 * count)
+            self.check_bytes(8 * count)
             if count > _FEW:
-                self.fit(weight(value, {}))
+                self.check_bytes(weight(value, {}))
 
-    def charge(self, arguments: Any) -> None:
+    def charge_arguments(self, arguments: Any) -> None:
         """Charge a step for every 32 elements or 64 characters of the arguments."""
         for argument in arguments or ():
             if isinstance(argument, _MEASURED):
                 self.steps += len(argument) >> (6 if isinstance(argument, str) else 5)
-                if self.steps > self.most:
-                    raise self.exceeded(TOO_LONG)
+                if self.steps > self.most_steps:
+                    raise self.exceeded_error(TOO_LONG)
 
 
 # ---- room on Python's stack, without raising the recursion limit, which belongs to the host ----

@@ -25,7 +25,7 @@ def day_number(year: int, month: int) -> int:
     return date(_CYCLE_YEARS + year, month % 12 + 1, 1).toordinal() + cycles * _CYCLE_DAYS - _EPOCH
 
 
-def utc(year: float, month: float, day: float, *times: float) -> float:
+def utc_ms(year: float, month: float, day: float, *times: float) -> float:
     """Return JavaScript's Date.UTC: of a year, a month from 0, a day, and hours, minutes, seconds, milliseconds."""
     numbers = (year, month, day, *times)
     if not all(math.isfinite(number) for number in numbers):
@@ -62,11 +62,11 @@ def component(millis: float, sign: str) -> float:
     if sign == "F":
         return (int(millis // MS_OF_DAY) + 3) % 7 + 1
     if sign == "d":
-        return (utc(year, month, day) - utc(year, 0, 1)) // MS_OF_DAY + 1
-    return _of_weeks(millis, sign, year, month, day)
+        return (utc_ms(year, month, day) - utc_ms(year, 0, 1)) // MS_OF_DAY + 1
+    return _week_component(millis, sign, year, month, day)
 
 
-def _of_weeks(millis: float, sign: str, year: int, month: int, day: int) -> float:
+def _week_component(millis: float, sign: str, year: int, month: int, day: int) -> float:
     """Return the week of the year or month, and the year or month to which it belongs."""
     by_year = sign in "WX"
     months = [12 * year + month + step for step in (-1, 0, 1)]
@@ -75,7 +75,7 @@ def _of_weeks(millis: float, sign: str, year: int, month: int, day: int) -> floa
     if sign in "Xx":
         belongs = parts[0 if millis < starts[1] else 2 if millis >= starts[2] else 1]
         return belongs[0] if by_year else belongs[1] + 1
-    today = utc(year, month, day)
+    today = utc_ms(year, month, day)
     week = (today - starts[1]) // _WEEK + 1
     if week > (52 if by_year else 4) and today >= starts[2]:
         return 1
@@ -84,41 +84,41 @@ def _of_weeks(millis: float, sign: str, year: int, month: int, day: int) -> floa
 
 def _first_week(year: int, month: int) -> float:
     """Return when the week with the month's first Thursday begins; months count from 0."""
-    first = utc(year, month, 1)
+    first = utc_ms(year, month, 1)
     weekday = (first // MS_OF_DAY + 3) % 7
     return first + (7 - weekday if weekday > 3 else -weekday) * MS_OF_DAY
 
 
-def combined(values: dict[str, float | None], now_ms: float) -> float:
+def instant_of_components(values: dict[str, float | None], now_ms: float) -> float:
     """Return the instant of components; raises JException D3136 if one is missing between others."""
     given = {sign for sign, value in values.items() if value and not math.isnan(value)}
     date, time = given & set("YXMxWwdD"), given & set("PHhmsf")
-    by_day = not _only(date, "YMD") and _only(date, "Yd")
-    of_weeks = "XxwF" if _only(date, "Xxw") else "XWF" if _only(date, "XW") else ""
-    by_half = not _only(time, "Hmsf") and _only(time, "Phmsf")
+    by_day = not _has_only(date, "YMD") and _has_only(date, "Yd")
+    of_weeks = "XxwF" if _has_only(date, "Xxw") else "XWF" if _has_only(date, "XW") else ""
+    by_half = not _has_only(time, "Hmsf") and _has_only(time, "Phmsf")
     # In 2.0.6 a day of the year is not among the components that are filled in.
     order = ("YD" if by_day else of_weeks or "YMD") + ("Phmsf" if by_half else "Hmsf")
-    filled = _filled(values, order, now_ms)
+    filled = _fill_in_components(values, order, now_ms)
     if of_weeks:
         raise JException("D3136", -1)
     year, month, day = filled["Y"], filled.get("M") or 0, filled.get("D", math.nan)
     month = month - 1 if month > 0 else 0
     if by_day:
-        begin = utc(year, 0, 1) + (filled["d"] - 1) * MS_OF_DAY
+        begin = utc_ms(year, 0, 1) + (filled["d"] - 1) * MS_OF_DAY
         _, month, day = date_of(begin) if not math.isnan(begin) else (0, math.nan, math.nan)
     hour = filled["h"] if by_half else filled["H"]
     if by_half:
         hour = (0 if hour == 12 else hour) + (12 if filled["P"] == 1 else 0)
-    millis = utc(year, month, day, hour, filled["m"], filled["s"], filled["f"])
+    millis = utc_ms(year, month, day, hour, filled["m"], filled["s"], filled["f"])
     zone = next((filled[sign] for sign in "Zz" if sign in given), 0)
     return millis - zone * 60_000
 
 
-def _only(given: set[str], allowed: str) -> bool:
+def _has_only(given: set[str], allowed: str) -> bool:
     return bool(given) and given <= set(allowed)
 
 
-def _filled(values: dict[str, float | None], order: str, now_ms: float) -> dict[str, float]:
+def _fill_in_components(values: dict[str, float | None], order: str, now_ms: float) -> dict[str, float]:
     """Return the components; those before the first given one are today's, those after the last are the least."""
     filled = {sign: value for sign, value in values.items() if value is not None}
     begun = ended = False

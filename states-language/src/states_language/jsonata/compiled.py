@@ -1,6 +1,6 @@
 """Returns the function by which a node of an expression is evaluated.
 
-    run = compiled(machine, node)
+    run = node_function(machine, node)
     run(bounds, input, frame)  # the node's value
 
 Literals, variables and paths of names through objects have one each (`reads`). The library's evaluator (`general`)
@@ -17,57 +17,57 @@ from typing import Any, cast
 from states_language.jsonata import library
 from states_language.jsonata.bounds import DEEPEST, SHORT, Bounds, Exceeded
 from states_language.jsonata.library import Functions, JException, Utils
-from states_language.jsonata.reads import LITERALS, PLAIN, Run, literal, path
-from states_language.jsonata.syntax import has_more
-from states_language.jsonata.writer import Writer, generates
+from states_language.jsonata.reads import LITERALS, PLAIN, Run, literal_function, path_function
+from states_language.jsonata.syntax import has_modifiers
+from states_language.jsonata.writer import Writer, can_write
 from states_language.scheduling.lanes import Costly
 
 _OFTEN = 8
 """After so many evaluations the next is worth a function; to write one costs about as much as to parse the node."""
 
 
-def compiled(machine: Any, node: Any) -> Run:
+def node_function(machine: Any, node: Any) -> Run:
     """Return the function of a node, which the node keeps as `run`; it may be another one later."""
     if node.run is None:
-        read = None if has_more(node) else _LEAVES.get(node.type)
-        node.run = (None if read is None else read(machine, node)) or _general(machine, node)
+        read = None if has_modifiers(node) else _LEAVES.get(node.type)
+        node.run = (None if read is None else read(machine, node)) or _general_function(machine, node)
     return cast("Run", node.run)
 
 
 _LEAVES: dict[str, Callable[[Any, Any], Run | None]] = {
-    **dict.fromkeys(LITERALS, lambda _machine, node: literal(node)),
-    **dict.fromkeys(("variable", "path"), path),
+    **dict.fromkeys(LITERALS, lambda _machine, node: literal_function(node)),
+    **dict.fromkeys(("variable", "path"), path_function),
 }
 
 
-def _general(machine: Any, node: Any) -> Run:
+def _general_function(machine: Any, node: Any) -> Run:
     """Return the function by which the library evaluates a node, until the node has been evaluated often."""
-    seen, often = 0, _OFTEN if generates(node) else math.inf
+    seen, often = 0, _OFTEN if can_write(node) else math.inf
 
     def work(bounds: Bounds, input: Any, frame: Any) -> Any:
         bounds.enter()
         value = machine.general(node, input, frame)
         bounds.depth -= 1
-        return value if type(value) in PLAIN else bounds.measured(node, value)
+        return value if type(value) in PLAIN else bounds.count_result(node, value)
 
     def run(bounds: Bounds, input: Any, frame: Any) -> Any:
         nonlocal seen
         if seen >= often:
-            node.run = _written(machine, node, work)
+            node.run = _write_function(machine, node, work)
             return node.run(bounds, input, frame)
         seen += 1
         # If this stack may have too little room left, a new one takes over.
-        if bounds.depth + bounds.nested >= bounds.reach and not bounds.reaches():
+        if bounds.depth + bounds.nested >= bounds.reach and not bounds.has_stack_room():
             return machine.on_new_stack(work, bounds, input, frame)
         return work(bounds, input, frame)
 
     return run
 
 
-def _written(machine: Any, node: Any, general: Run) -> Run:
+def _write_function(machine: Any, node: Any, general: Run) -> Run:
     """Return a function that is written for a node; `general` evaluates it where too few levels are left for it."""
-    writer = Writer(lambda part: compiled(machine, part))
-    code = compile(writer.function(node), "<JSONata>", "exec")
+    writer = Writer(lambda part: node_function(machine, part))
+    code = compile(writer.write_function(node), "<JSONata>", "exec")
     names = {**_NAMES, **writer.constants, "machine": machine, "general": general}
     exec(code, names)
     return cast("Run", names["run"])
@@ -91,19 +91,19 @@ def truth(value: Any) -> bool:
 library.Jsonata.boolize = staticmethod(truth)
 
 
-def _met(machine: Any, bounds: Bounds, node: Any, value: Any, input: Any, frame: Any) -> Any:
+def _count_variable(machine: Any, bounds: Bounds, node: Any, value: Any, input: Any, frame: Any) -> Any:
     """Return a variable's value that is not plain: the general evaluator's of an array, and its size counts."""
-    return bounds.measured(node, machine.general(node, input, frame) if isinstance(value, list) else value)
+    return bounds.count_result(node, machine.general(node, input, frame) if isinstance(value, list) else value)
 
 
-def _settled(bounds: Bounds, node: Any, value: Any) -> Any:
+def _settle_sequence(bounds: Bounds, node: Any, value: Any) -> Any:
     """Return a node's value, whose size counts: of a sequence of one that value, of an empty one undefined."""
     if type(value) is _JList and value.sequence and not value.tuple_stream and len(value) < 2:
         value = None if not value else value if value.keep_singleton else value[0]
-    return bounds.measured(node, value)
+    return bounds.count_result(node, value)
 
 
-def _located(problem: Any, node: Any) -> Any:
+def _with_location(problem: Any, node: Any) -> Any:
     """Return the failure of a function, with the place of its call if it has none."""
     if problem.location < 0:
         problem.location = node.position
@@ -112,7 +112,7 @@ def _located(problem: Any, node: Any) -> Any:
     return problem
 
 
-THEMSELVES = (JException, Exceeded, Costly, RecursionError, TimeoutError)
+UNCHANGED_ERRORS = (JException, Exceeded, Costly, RecursionError, TimeoutError)
 """The failures of a right side that are those of `and` and `or`; one of Python's own has no code."""
 _JList = Utils.JList
 _NAMES = {
@@ -124,8 +124,8 @@ _NAMES = {
     "JException": JException,
     "JFunction": library.Jsonata.JFunction,
     "truth": truth,
-    "met": _met,
-    "settled": _settled,
-    "located": _located,
-    "THEMSELVES": THEMSELVES,
+    "count_variable": _count_variable,
+    "settle_sequence": _settle_sequence,
+    "with_location": _with_location,
+    "UNCHANGED_ERRORS": UNCHANGED_ERRORS,
 }

@@ -10,10 +10,10 @@ from typing import Any
 
 from states_language.jsonata.bounds import TOO_LARGE, Exceeded
 from states_language.jsonata.calendar_components import day_number
-from states_language.jsonata.date_pictures import ISO, formatted, instant
+from states_language.jsonata.date_pictures import ISO, format_instant, parse_instant
 from states_language.jsonata.library import JException
-from states_language.jsonata.numbers import plain
-from states_language.jsonata.whole_numbers import integer_picture, parse_int
+from states_language.jsonata.numbers import int_if_whole
+from states_language.jsonata.whole_numbers import parse_int, parse_integer_picture
 
 _INSTANT = re.compile(
     r"(\d{4})(?:-([01]\d)(?:-([0-3]\d))?)?(?:T([0-2]\d):([0-5]\d):([0-5]\d))?(\.\d+)?"
@@ -34,9 +34,9 @@ LONGEST_TEXT = 1000
 def to_millis(now_ms: Callable[[], int], text: str, picture: Any = None) -> Any:
     """Return the milliseconds since 1970 of a date; raises JException D3110, D3132, D3135 or D3136."""
     if picture is not None:
-        _bound(text, picture)
-        found = instant(text, picture, now_ms())
-        return None if found is None else plain(found)
+        _check_cost(text, picture)
+        found = parse_instant(text, picture, now_ms())
+        return None if found is None else int_if_whole(found)
     if not _ALLOWED.fullmatch(text):
         raise JException("D3110", -1, text)
     match = _INSTANT.fullmatch(text)
@@ -62,25 +62,25 @@ _LEAST = (0, 1, 1, 0, 0, 0)
 def from_millis(millis: Any, picture: Any = None, zone: Any = None) -> Any:
     """Return the text of an instant; raises JException D3130 to D3135 for a picture that is not valid."""
     picture = ISO if picture is None else picture
-    _bound("", picture)
+    _check_cost("", picture)
     offset = 0.0 if zone is None else parse_int(zone)
     # 2.0.6 rounds the hours down and leaves the minutes their sign, so -0330 is -04:30.
     hours, minutes = (offset // 100, math.fmod(offset, 100)) if math.isfinite(offset) else (offset, offset)
-    return formatted(millis, picture, hours, minutes)
+    return format_instant(millis, picture, hours, minutes)
 
 
 def format_integer(value: Any, picture: Any) -> Any:
     """Return the text of a whole number in the picture's form; raises JException D3130 or D3131."""
-    return integer_picture(picture).written(math.floor(value) if math.isfinite(value) else value)
+    return parse_integer_picture(picture).format(math.floor(value) if math.isfinite(value) else value)
 
 
 def parse_integer(text: Any, picture: Any) -> Any:
     """Return the whole number that a text spells, NaN where it spells none; raises JException D3130 or D3131."""
-    _bound(text, "")
-    return plain(integer_picture(picture).read(text))
+    _check_cost(text, "")
+    return int_if_whole(parse_integer_picture(picture).read(text))
 
 
-def _bound(text: str, picture: str) -> None:
+def _check_cost(text: str, picture: str) -> None:
     """Raise Exceeded for a text that takes long to be read, and for a component that is padded beyond use."""
     if len(text) > LONGEST_TEXT or any(_HUGE.search(mark[2]) for mark in _MARKER.finditer(picture)):
         raise Exceeded(TOO_LARGE)

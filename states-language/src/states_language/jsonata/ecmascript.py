@@ -31,7 +31,7 @@ Members = str | list[tuple[str, str]]
 """One character, or the ranges of a set."""
 
 
-def translated(text: str, *, multiline: bool) -> str:
+def translate(text: str, *, multiline: bool) -> str:
     """Return the expression for `regex`, for a text of UTF-16 units; raises ValueError if JavaScript refuses it."""
     return _Translation(text, multiline).run()
 
@@ -40,7 +40,7 @@ def _refusal(text: str, why: str) -> ValueError:
     return ValueError(f"Invalid regular expression: /{joined(text)}/: {why}")
 
 
-def _ranges(members: str) -> list[tuple[str, str]]:
+def _parse_ranges(members: str) -> list[tuple[str, str]]:
     """Return the ranges of a set whose text has pairs of characters with - between them."""
     return [(found[0], found[-1]) for found in re.findall(r".-.|.", members, re.DOTALL)]
 
@@ -56,47 +56,47 @@ def _complement(ranges: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 class _Translation:
-    """The translation of one expression; `at` is the place of the next character to read."""
+    """The translation of one expression; `position` is that of the next character to read."""
 
     def __init__(self, text: str, multiline: bool) -> None:
         self.text = text
-        self.at = 0
+        self.position = 0
         self.multiline = multiline
         groups = [found for found in _OPENING.finditer(text) if found[0] == "(" or found[1]]
         self.groups = len(groups)
         self.names = {found[1]: number for number, found in enumerate(groups, 1) if found[1]}
         if len(self.names) < sum(bool(found[1]) for found in groups):
             raise _refusal(text, "Duplicate capture group name")
-        self.opened = 0
-        self.open: list[tuple[int | None, bool]] = []
-        self.closed: set[int] = set()
+        self.opened_groups = 0
+        self.open_groups: list[tuple[int | None, bool]] = []
+        self.closed_groups: set[int] = set()
 
     def run(self) -> str:
         pieces = []
-        while self.at < len(self.text):
+        while self.position < len(self.text):
             piece, repeatable = self._term()
             pieces += [piece, self._quantifier(repeatable)]
-        if self.open:
+        if self.open_groups:
             raise _refusal(self.text, "Unterminated group")
         return "".join(pieces)
 
     def _term(self) -> tuple[str, bool]:
         """Return the next term, and whether a quantifier may follow."""
-        sign = self.text[self.at]
+        sign = self.text[self.position]
         if sign == "\\":
             return self._escape()
         if sign == "[":
             return self._class(), True
         if sign == "(":
             return self._group(), False
-        if _QUANTIFIER.match(self.text, self.at):
+        if _QUANTIFIER.match(self.text, self.position):
             raise _refusal(self.text, "Nothing to repeat")
-        self.at += 1
+        self.position += 1
         if sign == ")":
-            if not self.open:
+            if not self.open_groups:
                 raise _refusal(self.text, "Unmatched ')'")
-            number, repeatable = self.open.pop()
-            self.closed.add(number or 0)
+            number, repeatable = self.open_groups.pop()
+            self.closed_groups.add(number or 0)
             return ")", repeatable
         if sign == "^":
             return (rf"(?:\A|(?<=[{_LINE_ENDS}]))" if self.multiline else r"\A"), False
@@ -107,54 +107,54 @@ class _Translation:
         return (sign, False) if sign == "|" else (re.escape(sign), True)
 
     def _quantifier(self, repeatable: bool) -> str:
-        found = _QUANTIFIER.match(self.text, self.at)
+        found = _QUANTIFIER.match(self.text, self.position)
         if found is None:
             return ""
         if not repeatable:
             raise _refusal(self.text, "Nothing to repeat")
         if found[3] and int(found[1]) > int(found[3]):
             raise _refusal(self.text, "numbers out of order in {} quantifier")
-        self.at = found.end()
+        self.position = found.end()
         return found[0]
 
     def _group(self) -> str:
-        found = _GROUP.match(self.text, self.at)
+        found = _GROUP.match(self.text, self.position)
         if found is None:
             raise _refusal(self.text, "Invalid group")
-        self.at = found.end()
+        self.position = found.end()
         captures = found[0] == "(" or bool(found[1])
-        self.opened += captures
+        self.opened_groups += captures
         # A lookahead may be repeated, a lookbehind may not.
-        self.open.append((self.opened if captures else None, not found[0].startswith(("(?<=", "(?<!"))))
+        self.open_groups.append((self.opened_groups if captures else None, not found[0].startswith(("(?<=", "(?<!"))))
         return "(" if captures else found[0]
 
     def _escape(self) -> tuple[str, bool]:
-        sign = self.text[self.at + 1 : self.at + 2]
+        sign = self.text[self.position + 1 : self.position + 2]
         if sign and sign in "dDwWsS":
-            self.at += 2
+            self.position += 2
             return f"(?-i:[{'^' if sign.isupper() else ''}{_SETS[sign.lower()]}])", True
         if sign in _BOUNDS:
-            self.at += 2
+            self.position += 2
             return _BOUNDS[sign], False
-        number = _NUMBER.match(self.text, self.at + 1)
+        number = _NUMBER.match(self.text, self.position + 1)
         if number and int(number[0]) <= self.groups:
-            self.at = number.end()
+            self.position = number.end()
             return self._reference(int(number[0])), True
         if sign == "k" and self.names:
-            name = _NAME.match(self.text, self.at + 2)
+            name = _NAME.match(self.text, self.position + 2)
             if name is None or name[1] not in self.names:
                 raise _refusal(self.text, "Invalid named reference")
-            self.at = name.end()
+            self.position = name.end()
             return self._reference(self.names[name[1]]), True
         return re.escape(self._character()), True
 
     def _reference(self, number: int) -> str:
         """Return the reference to a group; a group that matched nothing, or is still open, stands for an empty text."""
-        return f"(?({number})\\{number}|)" if number in self.closed else "(?:)"
+        return f"(?({number})\\{number}|)" if number in self.closed_groups else "(?:)"
 
     def _character(self, *, within: bool = False) -> str:
         """Return the character that an escape stands for."""
-        begin = self.at + 1
+        begin = self.position + 1
         sign = self.text[begin : begin + 1]
         if not sign:
             raise _refusal(self.text, "\\ at end of pattern")
@@ -162,26 +162,29 @@ class _Translation:
         if octal or code:
             found = octal or code
             assert found is not None
-            self.at = found.end()
+            self.position = found.end()
             return chr(int(octal[0], 8) if octal else int(found[1] or found[2], 16))
         if sign == "c":
             letter = self.text[begin + 1 : begin + 2]
             if letter.isascii() and (letter.isalpha() or (within and (letter.isdecimal() or letter == "_"))):
-                self.at = begin + 2
+                self.position = begin + 2
                 return chr(ord(letter) % 32)
-            self.at = begin
+            self.position = begin
             return "\\"
-        self.at = begin + 1
+        self.position = begin + 1
         return "\b" if within and sign == "b" else _CONTROLS.get(sign, sign)
 
     def _class(self) -> str:
-        negated = self.text.startswith("[^", self.at)
-        self.at += 2 if negated else 1
+        negated = self.text.startswith("[^", self.position)
+        self.position += 2 if negated else 1
         ranges: list[tuple[str, str]] = []
-        while not self.text.startswith("]", self.at):
+        while not self.text.startswith("]", self.position):
             first = self._member()
-            if self.text.startswith("-", self.at) and self.text[self.at + 1 : self.at + 2] not in ("", "]"):
-                self.at += 1
+            if self.text.startswith("-", self.position) and self.text[self.position + 1 : self.position + 2] not in (
+                "",
+                "]",
+            ):
+                self.position += 1
                 last = self._member()
                 if isinstance(first, str) and isinstance(last, str):
                     if first > last:
@@ -191,23 +194,23 @@ class _Translation:
                 ranges += [*_as_ranges(first), ("-", "-"), *_as_ranges(last)]
             else:
                 ranges += _as_ranges(first)
-        self.at += 1
+        self.position += 1
         if not ranges:
             return "(?s:.)" if negated else "(?!)"
         members = "".join(f"{re.escape(low)}-{re.escape(high)}" for low, high in ranges)
         return f"[{'^' if negated else ''}{members}]"
 
     def _member(self) -> Members:
-        sign = self.text[self.at : self.at + 1]
+        sign = self.text[self.position : self.position + 1]
         if not sign:
             raise _refusal(self.text, "Unterminated character class")
         if sign != "\\":
-            self.at += 1
+            self.position += 1
             return sign
-        kind = self.text[self.at + 1 : self.at + 2]
+        kind = self.text[self.position + 1 : self.position + 2]
         if kind and kind in "dDwWsS":
-            self.at += 2
-            ranges = _ranges(_SETS[kind.lower()])
+            self.position += 2
+            ranges = _parse_ranges(_SETS[kind.lower()])
             return _complement(ranges) if kind.isupper() else ranges
         return self._character(within=True)
 

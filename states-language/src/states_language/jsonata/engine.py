@@ -11,10 +11,10 @@ from typing import Any
 
 from states_language.jsonata import library
 from states_language.jsonata.bounds import DEEPEST_FUNCTIONS, SHORT, TOO_DEEP, Bounds, Exceeded, Limits, on_new_stack
-from states_language.jsonata.compiled import THEMSELVES, compiled, truth
+from states_language.jsonata.compiled import UNCHANGED_ERRORS, node_function, truth
 from states_language.jsonata.library import Functions, JException, Utils
 from states_language.jsonata.numbers import calculate, to_text
-from states_language.jsonata.patterns import called
+from states_language.jsonata.patterns import call_pattern
 from states_language.jsonata.reads import PLAIN
 from states_language.jsonata.signatures import check_arguments
 from states_language.values import parts, units
@@ -27,12 +27,12 @@ _NUMBERS = frozenset({int, float})
 LARGEST_COUNTED = 2**53
 """Where JavaScript's numbers stop counting: 2**53 + 1 is 2**53."""
 
-_AS_IT_IS = frozenset({str, bool, type(None)})
+_UNCHANGED_TYPES = frozenset({str, bool, type(None)})
 
-_running = threading.local()
+_current = threading.local()
 
 
-def _applied(function: Any, arguments: Any) -> Any:
+def _apply_function(function: Any, arguments: Any) -> Any:
     """Return a function's result for another function's arguments; the library only checks those of lambdas."""
     running = library.Jsonata.CURRENT.jsonata
     return running.apply(function, arguments, None, running.environment)
@@ -45,14 +45,14 @@ def _is_function(value: Any) -> bool:
 
 def _arity(function: Any) -> Any:
     """Return how many arguments a function takes from another; a regular expression takes a text and a place."""
-    return 2 if Functions.is_regex(function) else _arity_of(function)
+    return 2 if Functions.is_regex(function) else _library_arity(function)
 
 
 def _call(function: Any, _input: Any, arguments: Any) -> Any:
     """Return the result of a library function; arguments that are left out are undefined."""
     missing = function.nargs - len(arguments)
     result = function.method(*arguments, *[None] * missing) if missing > 0 else function.method(*arguments)
-    if type(result) in _AS_IT_IS or (type(result) is int and -_SMALL < result < _SMALL):
+    if type(result) in _UNCHANGED_TYPES or (type(result) is int and -_SMALL < result < _SMALL):
         return result
     if type(result) is float and math.isinf(result):
         return result  # the library refuses it
@@ -62,21 +62,21 @@ def _call(function: Any, _input: Any, arguments: Any) -> Any:
 for _flag in ("sequence", "outer_wrapper", "tuple_stream", "keep_singleton", "cons"):
     setattr(Utils.JList, _flag, False)  # each new array would set all of them
 del Utils.JList.__init__
-_arity_of = Functions.get_function_arity
+_library_arity = Functions.get_function_arity
 Functions.get_function_arity = staticmethod(_arity)
 library.Jsonata.JNativeFunction.call = _call
 Utils.is_function = staticmethod(_is_function)
-Functions.func_apply = staticmethod(_applied)
+Functions.func_apply = staticmethod(_apply_function)
 
 
-def bounds() -> Any:
+def current_bounds() -> Any:
     """Return the bounds of this thread's evaluation; several threads may evaluate one expression."""
-    return _running.bounds
+    return _current.bounds
 
 
-def begin(machine: "Jsonata", limits: Limits, states: dict[str, Any]) -> Bounds:
+def begin_evaluation(machine: "Jsonata", limits: Limits, states: dict[str, Any]) -> Bounds:
     """Begin an evaluation of an expression in this thread, and return its bounds."""
-    begun = _running.bounds = Bounds(limits, states)
+    begun = _current.bounds = Bounds(limits, states)
     library.Jsonata.CURRENT.jsonata = machine  # else the last one made in this thread would evaluate
     return begun
 
@@ -107,7 +107,7 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
     @property
     def bounds(self) -> Any:
         """Return the bounds of this thread's evaluation."""
-        return _running.bounds
+        return _current.bounds
 
     rebinds_states = True
     """Whether $states may be another variable somewhere in the expression."""
@@ -117,16 +117,16 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
 
     def eval(self, expr: Any, input: Any, environment: Any) -> Any:
         """Return the value of a node of the syntax tree."""
-        return (expr.run or compiled(self, expr))(_running.bounds, input, environment)
+        return (expr.run or node_function(self, expr))(_current.bounds, input, environment)
 
     def on_new_stack(self, function: Any, *arguments: Any) -> Any:
         """Return the function's result from a new thread, where it can nest as deeply as the recursion limit allows."""
-        bounds, current, reach = _running.bounds, library.Jsonata.CURRENT.jsonata, _running.bounds.reach
-        bounds.may_wait()
+        bounds, current, reach = _current.bounds, library.Jsonata.CURRENT.jsonata, _current.bounds.reach
+        bounds.check_thread_allowed()
 
         def evaluate() -> Any:
-            _running.bounds, library.Jsonata.CURRENT.jsonata = bounds, current
-            if not bounds.reaches():
+            _current.bounds, library.Jsonata.CURRENT.jsonata = bounds, current
+            if not bounds.has_stack_room():
                 raise RecursionError
             return function(*arguments)
 
@@ -146,7 +146,7 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
         left = truth(self.eval(expr.lhs, input, environment))
         try:
             return left if left is (expr.value == "or") else truth(self.eval(expr.rhs, input, environment))
-        except THEMSELVES:
+        except UNCHANGED_ERRORS:
             raise
         except Exception:
             raise JException("Unexpected", expr.position) from None
@@ -222,12 +222,12 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
     def evaluate_string_concat(self, lhs: Any, rhs: Any, _op: str = "&") -> str:
         """Return both sides joined as texts."""
         for side in (lhs, rhs):
-            self.bounds.check(side)
+            self.bounds.check_value(side)
         return "".join("" if side is None else to_text(side) for side in (lhs, rhs))
 
     def evaluate_includes_expression(self, lhs: Any, rhs: Any, _op: str = "in") -> Any:
         """Return whether the right side contains the left one; each element costs a step, as in `apply_inner`."""
-        self.bounds.charge((rhs,))
+        self.bounds.charge_arguments((rhs,))
         if lhs is None or rhs is None:
             return False
         elements = rhs if isinstance(rhs, list) else [rhs]
@@ -246,7 +246,7 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
         """Return the whole numbers of a range; a range up to 2**53 and more would never end, and is refused."""
         numbers = super().evaluate_range_expression(lhs, rhs)
         if numbers is not None and (rhs >= LARGEST_COUNTED or float(lhs) + 1 == float(lhs)):
-            self.bounds.fit(math.inf)
+            self.bounds.check_bytes(math.inf)
         return numbers
 
     def evaluate_equality_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
@@ -268,13 +268,13 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
         for argument in arguments:
             kind = type(argument)
             if len(argument) >= SHORT if kind is str else kind not in PLAIN:
-                bounds.charge((argument,))
+                bounds.charge_arguments((argument,))
         signature = function.signature
         checked = arguments if signature is None else check_arguments(signature, arguments, input)
         bounds.nested += 1
         if bounds.nested > DEEPEST_FUNCTIONS:
             raise Exceeded(TOO_DEEP)
-        if bounds.depth + bounds.nested > bounds.reach and not bounds.reaches():
+        if bounds.depth + bounds.nested > bounds.reach and not bounds.has_stack_room():
             result = self.on_new_stack(function.call, input, checked)
         else:
             result = function.call(input, checked)
@@ -284,10 +284,10 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
     def apply_inner(self, proc: Any, args: Any, input: Any, environment: Any) -> Any:
         """Return a function's result; its arguments cost steps, for the library may loop over them in Python."""
         if isinstance(proc, library.Jsonata.JFunction):
-            return self.call(_running.bounds, proc, args, input)
-        _running.bounds.charge(args)
+            return self.call(_current.bounds, proc, args, input)
+        _current.bounds.charge_arguments(args)
         if not (Functions.is_lambda(proc) or Utils.is_function(proc) or Functions.is_regex(proc)):
             raise JException("T1006", -1)
         if Functions.is_regex(proc):
-            return called(proc, *args)
+            return call_pattern(proc, *args)
         return super().apply_inner(proc, args, input, environment)

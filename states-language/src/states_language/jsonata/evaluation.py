@@ -15,14 +15,30 @@ from typing import Any
 from states_language.context import Environment
 from states_language.definition.fields import DefinitionError
 from states_language.failures import QueryFailure
-from states_language.jsonata.bounds import HERE, TOO_DEEP, TOO_LARGE, TOO_LONG, WHOLE, Exceeded, Limits, on_new_stack
-from states_language.jsonata.compiled import compiled
-from states_language.jsonata.engine import Frame, Jsonata, begin
-from states_language.jsonata.engine import bounds as used
-from states_language.jsonata.json_values import NESTED, Unsupported, from_library, kind, to_library
-from states_language.jsonata.patterns import pattern
-from states_language.jsonata.reads import names
-from states_language.jsonata.syntax import bound_names, fault, message, nodes, reads_error_output, top_level
+from states_language.jsonata.bounds import (
+    FULL_LIMITS,
+    SHARED_LIMITS,
+    TOO_DEEP,
+    TOO_LARGE,
+    TOO_LONG,
+    Exceeded,
+    Limits,
+    on_new_stack,
+)
+from states_language.jsonata.compiled import node_function
+from states_language.jsonata.engine import Frame, Jsonata, begin_evaluation
+from states_language.jsonata.engine import current_bounds as used
+from states_language.jsonata.json_values import NESTED, Unsupported, from_library, to_library, type_of
+from states_language.jsonata.patterns import compile_pattern
+from states_language.jsonata.reads import path_names
+from states_language.jsonata.syntax import (
+    bound_names,
+    coded_message,
+    error_text,
+    has_error_output,
+    nodes,
+    top_level_names,
+)
 from states_language.scheduling.lanes import Costly, Job, Lane, here
 from states_language.values import MISSING, exceeds, joined
 
@@ -33,113 +49,113 @@ PARTS_HERE = 2_000
 class Query:
     """A compiled expression; `text` is AWS's quote of it, `needs_context` says if it may read $states.context.
 
-    free: the names of the variables and functions that it does not define itself.
+    free_names: the names of the variables and functions that it does not define itself.
     """
 
-    def __init__(self, text: str, machine: Any, every: list[Any]) -> None:
+    def __init__(self, text: str, machine: Any, all_nodes: list[Any]) -> None:
         self.text = text
         self.needs_context = _NEEDS_CONTEXT.search(text) is not None
         self._machine = machine
-        bound = {name for node in every for name in bound_names(node)}
+        bound = {name for node in all_nodes for name in bound_names(node)}
         machine.rebinds_states = "states" in bound
-        compiled(machine, machine.ast)
+        node_function(machine, machine.ast)
         self._root = machine.ast
-        variable, self._members = names(machine.ast) or (None, [])
+        variable, self._members = path_names(machine.ast) or (None, [])
         self._variable = variable or ""
-        named = {node.value for node in every if node.type == "variable" and node.value}
-        self._reads_states = "states" in named
+        named = {node.value for node in all_nodes if node.type == "variable" and node.value}
+        self._uses_states = "states" in named
         self._names = sorted(named - {"states"})
-        self.free = named - bound - {"states", "$"}
-        self._binds = any(node.type == "bind" for node in every)
+        self.free_names = named - bound - {"states", "$"}
+        self._has_bindings = any(node.type == "bind" for node in all_nodes)
         # An expression of literals and operators alone always has the same value.
-        self._is_fixed = all(node.type in _FIXED for node in every)
-        self.fixed: Any = None
+        self._is_fixed = all(node.type in _FIXED for node in all_nodes)
+        self.fixed_value: Any = None
 
     def value(self, data: "Data", location: str) -> Any:
         """Return the JSON value; raises QueryFailure, which names the field."""
-        if self.fixed is not None:
-            return self.fixed
+        if self.fixed_value is not None:
+            return self.fixed_value
         host = data.host
         if host is None:
-            value = self._read(data) if self._variable else None
-            return self._value(data, location, WHOLE) if value is None else value
+            value = self._read_path(data) if self._variable else None
+            return self._evaluate_here(data, location, FULL_LIMITS) if value is None else value
         variables = {name: value for name in self._names if (value := data.variable(name)) is not MISSING}
         host.turn()
-        if not (self._reads_states and data.large) and not exceeds(variables, PARTS_HERE):
+        if not (self._uses_states and data.is_large) and not exceeds(variables, PARTS_HERE):
             try:
-                return self._value(data, location, HERE)
+                return self._evaluate_here(data, location, SHARED_LIMITS)
             except Costly:
                 pass
             finally:
                 host.spend(used().steps)
-        return self._value_of_host(host, data, variables, location)
+        return self._evaluate_in_process(host, data, variables, location)
 
-    def _read(self, data: "Data") -> Any:
+    def _read_path(self, data: "Data") -> Any:
         """Return the text, whole number or truth value that a path of names leads to; None for all else."""
         value: Any = data.states if self._variable == "states" else data.variable(self._variable)
         for name in self._members:
             value = value.get(name) if type(value) is dict else None
-        return value if type(value) in _AS_IT_IS or (type(value) is str and value.isascii()) else None
+        return value if type(value) in _UNCHANGED_TYPES or (type(value) is str and value.isascii()) else None
 
-    def _value(self, data: "Data", location: str, limits: Limits) -> Any:
-        bounds = begin(self._machine, limits, data.states)
+    def _evaluate_here(self, data: "Data", location: str, limits: Limits) -> Any:
+        bounds = begin_evaluation(self._machine, limits, data.states)
         try:
-            result = self._root.run(bounds, None, Frame(data) if self._binds else data)
+            result = self._root.run(bounds, None, Frame(data) if self._has_bindings else data)
             if result is not None:
-                if type(result) in _AS_IT_IS or (type(result) is str and result.isascii()):
+                if type(result) in _UNCHANGED_TYPES or (type(result) is str and result.isascii()):
                     value = result
                 else:
                     if isinstance(result, NESTED):
-                        bounds.check(result)
+                        bounds.check_value(result)
                     value = from_library(result)
                 if self._is_fixed and isinstance(value, _SCALARS):
-                    self.fixed = value
+                    self.fixed_value = value
                 return value
         except Costly:
             raise
         except Unsupported:
-            raise self.failed("returned an unsupported result type.", location) from None
+            raise self.failure("returned an unsupported result type.", location) from None
         except Exception as problem:
-            if limits is not WHOLE and isinstance(problem, TimeoutError):
+            if limits is not FULL_LIMITS and isinstance(problem, TimeoutError):
                 raise Costly from None
-            raise self._failure(problem, location) from None
-        raise self.failed("returned nothing (undefined).", location)
+            raise self._failure_of(problem, location) from None
+        raise self.failure("returned nothing (undefined).", location)
 
-    def _value_of_host(self, host: Lane, data: "Data", variables: dict[str, Any], location: str) -> Any:
+    def _evaluate_in_process(self, host: Lane, data: "Data", variables: dict[str, Any], location: str) -> Any:
         job: Job = {"expression": self.text, "states": data.states, "variables": variables, "location": location}
         answer = host.ask(job)
         if "failure" in answer:
             raise QueryFailure(answer["failure"], answer["location"])
         if "ended" in answer:
-            raise self.bounded(TOO_LONG if answer["ended"] == "time" else TOO_LARGE, location)
+            raise self.bound_failure(TOO_LONG if answer["ended"] == "time" else TOO_LARGE, location)
         return answer["value"]
 
-    def failed(self, what: str, location: str) -> QueryFailure:
+    def failure(self, what: str, location: str) -> QueryFailure:
         """Return the failure, with a sentence that names the expression and its field (recorded)."""
         return QueryFailure(
             f"The JSONata expression '{self.text}' specified for the field '{location}' {what}", location
         )
 
-    def bounded(self, bound: str, location: str) -> QueryFailure:
+    def bound_failure(self, bound: str, location: str) -> QueryFailure:
         """Return the failure of an expression that exceeded a bound."""
-        return self.failed(f"threw an error during evaluation: {bound}", location)
+        return self.failure(f"threw an error during evaluation: {bound}", location)
 
-    def unexpected(self, expected: str, value: Any, location: str, shown: str) -> QueryFailure:
+    def type_failure(self, expected: str, value: Any, location: str, shown: str) -> QueryFailure:
         """Return the failure for a value of another type than the field's (recorded for Items)."""
-        return self.failed(
-            f"returned an unexpected result type. Expected '{expected}', but was '{kind(value)}' for value: {shown}",
+        return self.failure(
+            f"returned an unexpected result type. Expected '{expected}', but was '{type_of(value)}' for value: {shown}",
             location,
         )
 
-    def _failure(self, problem: Exception, location: str) -> QueryFailure:
+    def _failure_of(self, problem: Exception, location: str) -> QueryFailure:
         # AWS ends the sentence before a coded message, and puts a colon before a bound's.
         if isinstance(problem, Exceeded | RecursionError | TimeoutError):
-            return self.bounded(
+            return self.bound_failure(
                 {RecursionError: TOO_DEEP, TimeoutError: TOO_LONG}.get(type(problem), str(problem)), location
             )
         # A few of the library's own errors have no code.
-        coded = message(problem) or "D3137: The expression cannot be evaluated"
-        return self.failed(f"threw an error during evaluation. {coded}", location)
+        coded = coded_message(problem) or "D3137: The expression cannot be evaluated"
+        return self.failure(f"threw an error during evaluation. {coded}", location)
 
 
 class Data(Frame):
@@ -155,7 +171,7 @@ class Data(Frame):
         self.host = here()
 
     @functools.cached_property
-    def large(self) -> bool:
+    def is_large(self) -> bool:
         """Return whether the members are too large to be read while others wait."""
         return exceeds(self.states, PARTS_HERE)
 
@@ -175,7 +191,7 @@ class Data(Frame):
 
 _FIXED = ("string", "number", "value", "binary", "condition")
 _SCALARS = (str, int, float)
-_AS_IT_IS = frozenset({int, bool})
+_UNCHANGED_TYPES = frozenset({int, bool})
 _NEEDS_CONTEXT = re.compile(r"\$states\b(?!\s*\.\s*(?:input|result|errorOutput)\b)")
 
 
@@ -184,42 +200,42 @@ def is_query(value: Any) -> bool:
     return isinstance(value, str) and value.startswith("{%") and value.endswith("%}") and len(value) >= 4
 
 
-def compiles(text: str) -> bool:
+def is_valid_query(text: str) -> bool:
     """Return whether the expression between {% and %} is valid outside of a Catcher."""
-    return not isinstance(_compiled(text[2:-2].strip(), False), str)
+    return not isinstance(_compile_cached(text[2:-2].strip(), False), str)
 
 
-def compile_query(text: str, pointer: str, *, caught: bool = False) -> Query:
+def compile_query(text: str, pointer: str, *, in_catcher: bool = False) -> Query:
     """Return the expression between {% and %}; raises DefinitionError naming the field.
 
-    `caught` is true in a Catcher, the only place that has $states.errorOutput.
+    `in_catcher` is true in a Catcher, the only place that has $states.errorOutput.
     """
-    query = _compiled(text[2:-2].strip(), caught)
+    query = _compile_cached(text[2:-2].strip(), in_catcher)
     if isinstance(query, str):
         raise DefinitionError(pointer, query)
     return query
 
 
 @functools.lru_cache(maxsize=4096)
-def _compiled(inner: str, caught: bool) -> Query | str:
+def _compile_cached(inner: str, in_catcher: bool) -> Query | str:
     """Return the expression, or the rule that it breaks; a long one takes minutes, so the latest ones are kept."""
     try:
         try:
-            machine = Jsonata(inner, pattern)
+            machine = Jsonata(inner, compile_pattern)
         except RecursionError:
-            machine = on_new_stack(lambda: Jsonata(inner, pattern))
+            machine = on_new_stack(lambda: Jsonata(inner, compile_pattern))
         if machine.errors:
             raise ValueError(str(machine.errors[0]))
     except RecursionError:
         return "the JSONata expression is nested too deeply"
     except Exception as problem:
-        return f"'{inner}' is not a valid JSONata expression: {fault(problem)}"
-    for name in top_level(machine.ast):
+        return f"'{inner}' is not a valid JSONata expression: {error_text(problem)}"
+    for name in top_level_names(machine.ast):
         if name == "$$":
             return "a reference to '$$' is not supported; begin with $states"
         return f"a reference to '{name}' at the top level is not supported; begin with $states"
     every = list(nodes(machine.ast))
-    if not caught and reads_error_output(every):
+    if not in_catcher and has_error_output(every):
         return "there is no $states.errorOutput but in a Catcher"
     for node in every:
         # The library reads "\\uD834\\uDD1E" as two characters.

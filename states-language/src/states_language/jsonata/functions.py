@@ -14,39 +14,39 @@ from typing import Any
 
 from states_language.clock import uuid4
 from states_language.jsonata import dates, library, numbers, pictures, texts
-from states_language.jsonata.engine import Frame, Jsonata, bounds
+from states_language.jsonata.engine import Frame, Jsonata, current_bounds
 from states_language.jsonata.json_values import to_library
 from states_language.jsonata.library import Functions, JException, Utils
 from states_language.jsonata.patterns import Matcher
-from states_language.jsonpath.intrinsic_functions import ALGORITHMS, scrambled
+from states_language.jsonpath.intrinsic_functions import ALGORITHMS, java_random
 from states_language.values import once, parse_json, parts, units
 
 
-def frame(now_ms: Callable[[], int], random: Callable[[], float]) -> Any:
+def functions_frame(now_ms: Callable[[], int], random: Callable[[], float]) -> Any:
     """Return the frame that binds these functions for expressions; AWS has no $eval."""
     clocked: dict[str, tuple[str, Callable[..., Any]]] = {
         "now": ("<s?s?:s>", lambda picture=None, zone=None: dates.from_millis(now_ms(), picture, zone)),
         "millis": ("<:n>", now_ms),
-        "random": ("<n?:n>", lambda seed=None: random() if seed is None else scrambled(int(seed))),
+        "random": ("<n?:n>", lambda seed=None: random() if seed is None else java_random(int(seed))),
         "uuid": ("<:s>", lambda: uuid4(random)),
     }
     others: dict[str, tuple[str, Callable[..., Any]]] = {
         "toMillis": ("<s-s?:n>", lambda text, picture=None: dates.to_millis(now_ms, text, picture)),
-        "shuffle": ("<a:a>", lambda array: _shuffled(array, random)),
+        "shuffle": ("<a:a>", lambda array: _shuffle(array, random)),
     }
     functions = Frame(None)
-    functions.bindings |= _unclocked().bindings
-    _bind(functions, _Direct, clocked)
-    _bind(functions, _Defined, others)
+    functions.bindings |= _shared_frame().bindings
+    _bind(functions, _DirectFunction, clocked)
+    _bind(functions, _FunctionOfDefined, others)
     return functions
 
 
 @functools.cache
-def _unclocked() -> Any:
+def _shared_frame() -> Any:
     """Return a frame of the functions that are the same for every execution."""
     shared = Frame(None)
     shared.bindings |= Jsonata.static_frame.bindings
-    _bind(shared, _Defined, FUNCTIONS)
+    _bind(shared, _FunctionOfDefined, FUNCTIONS)
     shared.bind("eval", None)
     return shared
 
@@ -61,7 +61,7 @@ def _bind(frame: Any, kind: Any, functions: Mapping[str, tuple[str, Callable[...
 _signature = functools.cache(library.Signature)
 
 
-class _Direct(library.Jsonata.JFunction):  # type: ignore[misc]  # the library has no types
+class _DirectFunction(library.Jsonata.JFunction):  # type: ignore[misc]  # the library has no types
     """A function of Python that is called as it is."""
 
     def call(self, input: Any, args: Any) -> Any:  # noqa: ARG002  # as the library calls it
@@ -69,7 +69,7 @@ class _Direct(library.Jsonata.JFunction):  # type: ignore[misc]  # the library h
         return self.function.function(*args)
 
 
-class _Defined(_Direct):
+class _FunctionOfDefined(_DirectFunction):
     """A function that is undefined if its first argument is."""
 
     def call(self, input: Any, args: Any) -> Any:  # noqa: ARG002  # as the library calls it
@@ -88,7 +88,7 @@ def _range(first: Any, last: Any, step: Any = None) -> Any:
     if last is None or step is None or int(step) == 0:
         return None
     members = range(int(first), int(last) + (1 if step > 0 else -1), int(step))
-    bounds().fit(8 * len(members))
+    current_bounds().check_bytes(8 * len(members))
     return Utils.create_sequence_from_iter(members)
 
 
@@ -112,15 +112,15 @@ def _parse(text: Any) -> Any:
 def _string(value: Any, prettify: Any = None) -> Any:
     if isinstance(value, Utils.JList) and value.outer_wrapper:
         value = value[0]
-    bounds().check(value)
+    current_bounds().check_value(value)
     if isinstance(value, dict | list):
-        bounds().spend(parts(value, {}))
+        current_bounds().spend(parts(value, {}))
     return numbers.to_text(value, pretty=prettify is True)
 
 
 def _pad(text: Any, width: Any = None, character: Any = None) -> Any:
     if isinstance(width, int | float):
-        bounds().fit(abs(width))
+        current_bounds().check_bytes(abs(width))
     if isinstance(width, float) and not width.is_integer() and abs(width) > len(text or ""):
         # 2.0.6 makes an array of the missing characters, and JavaScript has none of such a length.
         raise ValueError("the width must be a whole number")
@@ -129,7 +129,7 @@ def _pad(text: Any, width: Any = None, character: Any = None) -> Any:
 
 def _join(strings: Any, between: Any = None) -> Any:
     if isinstance(strings, list):
-        bounds().fit(sum(map(len, strings)) + len(between or "") * len(strings))
+        current_bounds().check_bytes(sum(map(len, strings)) + len(between or "") * len(strings))
     return Functions.join(strings, between)
 
 
@@ -143,11 +143,11 @@ def _sort(values: Any, comparator: Any = None) -> Any:
     if comparator is None:
         return sorted(values, key=lambda value: units(value) if isinstance(value, str) else value)
 
-    def ahead(left: Any, right: Any) -> int:
+    def compare(left: Any, right: Any) -> int:
         """Compare two values: the comparator says whether they change places; equal values keep their order."""
         return -1 if Functions.to_boolean(Functions.func_apply(comparator, [right, left])) else 0
 
-    return sorted(values, key=functools.cmp_to_key(ahead))
+    return sorted(values, key=functools.cmp_to_key(compare))
 
 
 def _boolean(value: Any) -> Any:
@@ -173,7 +173,7 @@ def _distinct(values: Any) -> Any:
     if not isinstance(values, list) or len(values) <= 1:
         return values
     kept: dict[Any, Any] = {}
-    bounds().spend(sum(parts(value, {}) for value in values if isinstance(value, dict | list)))
+    current_bounds().spend(sum(parts(value, {}) for value in values if isinstance(value, dict | list)))
     for value in values:
         plain = isinstance(value, str | int | float)
         kept.setdefault(
@@ -182,7 +182,7 @@ def _distinct(values: Any) -> Any:
     return Utils.create_sequence_from_iter(kept.values()) if Utils.is_sequence(values) else list(kept.values())
 
 
-def _shuffled(array: Any, random: Callable[[], float]) -> Any:
+def _shuffle(array: Any, random: Callable[[], float]) -> Any:
     mixed = list(array)
     for at in range(len(mixed) - 1, 0, -1):
         other = int(random() * (at + 1))
@@ -190,7 +190,7 @@ def _shuffled(array: Any, random: Callable[[], float]) -> Any:
     return mixed
 
 
-def _searching(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _accept_matcher(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function so that its second argument may be a function that finds matches."""
 
     def searched(text: Any, pattern: Any = None, *others: Any) -> Any:
@@ -214,19 +214,19 @@ FUNCTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
     "type": ("<x:s>", _type),
     "number": ("<(nsb)-:n>", numbers.to_number),
     "round": ("<n-n?:n>", numbers.round_half_even),
-    "floor": ("<n-:n>", numbers.whole(math.floor)),
-    "ceil": ("<n-:n>", numbers.whole(math.ceil)),
+    "floor": ("<n-:n>", numbers.make_rounder(math.floor)),
+    "ceil": ("<n-:n>", numbers.make_rounder(math.ceil)),
     "power": ("<n-n:n>", numbers.power),
     "formatBase": ("<n-n?:s>", numbers.format_base),
     "formatNumber": ("<n-so?:s>", pictures.format_number),
     "formatInteger": ("<n-s:s>", dates.format_integer),
     "parseInteger": ("<s-s:n>", dates.parse_integer),
     "fromMillis": ("<n-s?s?:s>", dates.from_millis),
-    "replace": ("<s-(sf)(sf)n?:s>", _searching("replace", texts.replace)),
+    "replace": ("<s-(sf)(sf)n?:s>", _accept_matcher("replace", texts.replace)),
     "substring": ("<s-nn?:s>", texts.substring),
-    "split": ("<s-(sf)n?:a<s>>", _searching("split", texts.split)),
-    "match": ("<s-f<s:o>n?:a<o>>", _searching("match", Functions.match_)),
-    "contains": ("<s-(sf):b>", _searching("contains", Functions.contains)),
+    "split": ("<s-(sf)n?:a<s>>", _accept_matcher("split", texts.split)),
+    "match": ("<s-f<s:o>n?:a<o>>", _accept_matcher("match", Functions.match_)),
+    "contains": ("<s-(sf):b>", _accept_matcher("contains", Functions.contains)),
     "base64encode": ("<s-:s>", texts.base64_encode),
     "base64decode": ("<s-:s>", texts.base64_decode),
     **{

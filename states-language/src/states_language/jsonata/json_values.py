@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from states_language.jsonata.library import Utils
-from states_language.jsonata.numbers import NAMES, plain
+from states_language.jsonata.numbers import NON_FINITE_NAMES, int_if_whole
 from states_language.values import well_formed
 
 NULL = Utils.NULL_VALUE
@@ -14,7 +14,7 @@ _KINDS = {
 }  # fmt: skip
 
 
-def kind(value: Any) -> str:
+def type_of(value: Any) -> str:
     """Return the JSON name of the value's type."""
     return _KINDS.get(type(value)) or next((name for each, name in _KINDS.items() if isinstance(value, each)), "number")
 
@@ -54,7 +54,7 @@ def from_library(value: Any) -> Any:
         return None
     if isinstance(value, float):
         # JSON has no Infinity and no NaN; AWS returns JavaScript's names for them.
-        return plain(value) if math.isfinite(value) else NAMES[str(value)]
+        return int_if_whole(value) if math.isfinite(value) else NON_FINITE_NAMES[str(value)]
     if isinstance(value, dict):
         members = {}
         for key, member in value.items():

@@ -25,7 +25,7 @@ class _System:
         """Do nothing; the library sets 10,000 when it is imported."""
 
 
-_made: dict[str, ModuleType] = {}
+_modules: dict[str, ModuleType] = {}
 
 
 def _import(
@@ -40,39 +40,39 @@ def _import(
         return _System()
     if name.partition(".")[0] != _NAME:
         return builtins.__import__(name, globals, locals, fromlist, level)
-    module = _module(name)
+    module = _load_module(name)
     for member in fromlist or ():
         if not hasattr(module, member):
-            setattr(module, member, _module(f"{name}.{member}"))
+            setattr(module, member, _load_module(f"{name}.{member}"))
     return module
 
 
 _BUILTINS = {**vars(builtins), "__import__": _import}
 
 
-def _module(name: str) -> ModuleType:
+def _load_module(name: str) -> ModuleType:
     """Return a module of the copy; only the first call executes it."""
-    if name not in _made:
-        module = _made[name] = ModuleType(f"{__name__}.{name}")
+    if name not in _modules:
+        module = _modules[name] = ModuleType(f"{__name__}.{name}")
         vars(module)["__builtins__"] = _BUILTINS
         if name != _NAME:
-            loader: Any = _spec(PathFinder.find_spec(name, _FOLDERS)).loader
+            loader: Any = _require_spec(PathFinder.find_spec(name, _FOLDERS)).loader
             exec(loader.get_code(name), vars(module))
-    return _made[name]
+    return _modules[name]
 
 
-def _spec(found: ModuleSpec | None) -> ModuleSpec:
+def _require_spec(found: ModuleSpec | None) -> ModuleSpec:
     if found is None:
         raise ModuleNotFoundError(f"states-language needs jsonata-python, and finds no package '{_NAME}'")
     return found
 
 
-_FOLDERS = _spec(find_spec(_NAME)).submodule_search_locations
-_library = _module(f"{_NAME}.jsonata")
+_FOLDERS = _require_spec(find_spec(_NAME)).submodule_search_locations
+_library = _load_module(f"{_NAME}.jsonata")
 Jsonata: Any = _library.Jsonata
-Functions: Any = _module(f"{_NAME}.functions").Functions
-JException: Any = _module(f"{_NAME}.jexception").JException
-Signature: Any = _module(f"{_NAME}.signature").Signature
-Parser: Any = _module(f"{_NAME}.parser").Parser
-Tokenizer: Any = _module(f"{_NAME}.tokenizer").Tokenizer
-Utils: Any = _module(f"{_NAME}.utils").Utils
+Functions: Any = _load_module(f"{_NAME}.functions").Functions
+JException: Any = _load_module(f"{_NAME}.jexception").JException
+Signature: Any = _load_module(f"{_NAME}.signature").Signature
+Parser: Any = _load_module(f"{_NAME}.parser").Parser
+Tokenizer: Any = _load_module(f"{_NAME}.tokenizer").Tokenizer
+Utils: Any = _load_module(f"{_NAME}.utils").Utils

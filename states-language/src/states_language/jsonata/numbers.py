@@ -14,7 +14,7 @@ from typing import Any
 
 from states_language.jsonata.library import Functions, JException, Utils
 
-NAMES = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
+NON_FINITE_NAMES = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 """JavaScript's and AWS's names of the numbers that JSON does not have."""
 
 _LONG = 2**63
@@ -28,7 +28,7 @@ _LOOSELY_BASED = re.compile(r"^0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+$")
 _EXACT = decimal.Context(prec=800)
 
 
-def plain(value: float) -> float:
+def int_if_whole(value: float) -> float:
     """Return the number, as an int if it has no fraction and fits 64 bits."""
     if isinstance(value, float) and value.is_integer() and abs(value) < _LONG:
         return int(value)
@@ -37,19 +37,19 @@ def plain(value: float) -> float:
 
 def calculate(left: float, right: float, sign: str) -> float:
     """Return the result of + - * / or %, which may be Infinity or NaN."""
-    a, b = _double(left), _double(right)
+    a, b = _to_double(left), _to_double(right)
     if sign == "+":
-        return plain(a + b)
+        return int_if_whole(a + b)
     if sign == "-":
-        return plain(a - b)
+        return int_if_whole(a - b)
     if sign == "*":
-        return plain(a * b)
+        return int_if_whole(a * b)
     if b == 0:
         return math.nan if sign == "%" or a == 0 else math.copysign(math.inf, a) * math.copysign(1, b)
-    return plain(math.fmod(a, b) if sign == "%" else a / b)
+    return int_if_whole(math.fmod(a, b) if sign == "%" else a / b)
 
 
-def _double(number: float) -> float:
+def _to_double(number: float) -> float:
     return math.copysign(math.inf, number) if abs(number) > _LARGEST else float(number)
 
 
@@ -93,11 +93,11 @@ def json_text(value: Any, indent: str = "", *, pretty: bool = False, within: boo
         for key, part in value.items():
             text = json_text(part, indent + "  ", pretty=pretty, within=True)
             inner.append(f"{json.dumps(str(key), ensure_ascii=False)}{colon}{text}")
-        return _enclosed("{}", inner, indent, pretty)
+        return _enclose("{}", inner, indent, pretty)
     if isinstance(value, list):
         for each in Utils.RangeList.__iter__(value) if isinstance(value, Utils.RangeList) else value:
             inner.append(json_text(each, indent + "  ", pretty=pretty, within=True))
-        return _enclosed("[]", inner, indent, pretty)
+        return _enclose("[]", inner, indent, pretty)
     return '""'
 
 
@@ -109,7 +109,7 @@ def to_text(value: Any, *, pretty: bool = False) -> str:
     return "" if nameless else json_text(value, pretty=pretty)
 
 
-def _enclosed(brackets: str, parts: list[str], indent: str, pretty: bool) -> str:
+def _enclose(brackets: str, parts: list[str], indent: str, pretty: bool) -> str:
     if not pretty or not parts:
         return brackets[0] + ",".join(parts) + brackets[1]
     inner = ",\n".join(f"{indent}  {part}" for part in parts)
@@ -125,13 +125,13 @@ def to_number(value: Any) -> Any:
     if value.isdecimal() and value.isascii() and len(value) < _SHORT:
         return int(value)
     if _BASED.fullmatch(value):
-        return plain(float(int(value, 0)))
+        return int_if_whole(float(int(value, 0)))
     if not _NUMBER.fullmatch(value) and _LOOSELY_BASED.search(value):
         return math.nan
     parsed = float(value) if _NUMBER.fullmatch(value) else math.nan
     if not math.isfinite(parsed):
         raise JException("D3030", -1, value)
-    return int(value) if value.lstrip("-").isdecimal() and abs(parsed) < _LONG else plain(parsed)
+    return int(value) if value.lstrip("-").isdecimal() and abs(parsed) < _LONG else int_if_whole(parsed)
 
 
 def round_half_even(value: Any, digits: Any = None) -> Any:
@@ -145,10 +145,10 @@ def round_half_even(value: Any, digits: Any = None) -> Any:
     if -int(exact.as_tuple().exponent) <= places:
         return value
     step = decimal.Decimal(1).scaleb(-places)
-    return plain(float(exact.quantize(step, decimal.ROUND_HALF_EVEN, _EXACT)))
+    return int_if_whole(float(exact.quantize(step, decimal.ROUND_HALF_EVEN, _EXACT)))
 
 
-def whole(rounded: Callable[[float], int]) -> Callable[[Any], Any]:
+def make_rounder(rounded: Callable[[float], int]) -> Callable[[Any], Any]:
     """Return $floor or $ceil, which leave Infinity and NaN as they are."""
     return lambda value: rounded(value) if math.isfinite(value) else value
 
@@ -163,7 +163,7 @@ def power(base: Any, exponent: Any) -> Any:
         result = math.inf
     if isinstance(result, complex) or not math.isfinite(result):
         raise JException("D3061", -1, base, exponent)
-    return plain(result)
+    return int_if_whole(result)
 
 
 def format_base(value: Any, radix: Any = None) -> Any:
@@ -172,5 +172,5 @@ def format_base(value: Any, radix: Any = None) -> Any:
     if not 2 <= base <= 36:
         raise JException("D3100", -1, base)
     if not math.isfinite(value):
-        return NAMES[str(value)]
+        return NON_FINITE_NAMES[str(value)]
     return Functions.base_repr(int(round_half_even(value)), base).lower()

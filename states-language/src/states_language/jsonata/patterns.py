@@ -12,16 +12,16 @@ from typing import Any
 import regex
 
 from states_language.clock import worked_s
-from states_language.jsonata.ecmascript import translated
+from states_language.jsonata.ecmascript import translate
 from states_language.jsonata.library import Functions, JException, Jsonata
 from states_language.jsonata.numbers import to_text
 from states_language.values import joined, units
 
 
-def pattern(text: str, flags: Any) -> "Pattern":
+def compile_pattern(text: str, flags: Any) -> "Pattern":
     """Return the compiled regular expression; `flags` are the library's. Raises ValueError if it is not valid."""
     chosen = regex.IGNORECASE if flags.case_insensitive else 0
-    return Pattern(regex.compile(translated(units(text), multiline=flags.multiline), chosen))
+    return Pattern(regex.compile(translate(units(text), multiline=flags.multiline), chosen))
 
 
 class Pattern:
@@ -38,14 +38,14 @@ class Pattern:
         """
         text, first = units(text), at
         while True:
-            with _searching() as left_s:
+            with _limited_search() as left_s:
                 match = self._compiled.search(text, at, timeout=left_s)
             if match is None:
                 return
             # A match after another may not be empty, as in JSONata.
             if at > first and not match.group():
                 raise JException("D1004", -1)
-            yield _joined(match)
+            yield _join_surrogates(match)
             if match.end() >= len(text):
                 return
             if match.end() == at:
@@ -59,7 +59,7 @@ class Pattern:
 
     def sub(self, new: Any, text: str, count: int = 0) -> str:
         """Return the text with its matches replaced: at most `count` of them; 0 means all."""
-        with _searching() as left_s:
+        with _limited_search() as left_s:
             return str(self._compiled.sub(new, text, count, timeout=left_s))
 
     def split(self, text: str) -> list[str]:
@@ -116,7 +116,7 @@ class _Match:
         return tuple(self._texts[1:])
 
 
-def called(expression: Pattern, text: Any = None, begin: Any = None, *_: Any) -> Any:
+def call_pattern(expression: Pattern, text: Any = None, begin: Any = None, *_: Any) -> Any:
     """Return what a regular expression returns that is called as a function: its first match from a place on.
 
     A match names the function that finds the next one; undefined if there is none.
@@ -124,18 +124,18 @@ def called(expression: Pattern, text: Any = None, begin: Any = None, *_: Any) ->
     begins = isinstance(begin, int) and not isinstance(begin, bool) and begin > 0
     if not isinstance(text, str | int | float):
         return None
-    return _found(expression.finditer(to_text(text), begin if begins else 0))
+    return _match_object(expression.finditer(to_text(text), begin if begins else 0))
 
 
-def _found(matches: Iterator[Any]) -> Any:
+def _match_object(matches: Iterator[Any]) -> Any:
     match = next(matches, None)
     if match is None:
         return None
     found = {"match": match.group(), "start": match.start(), "end": match.end(), "groups": list(match.groups())}
-    return found | {"next": Jsonata.JLambda(lambda: _found(matches))}
+    return found | {"next": Jsonata.JLambda(lambda: _match_object(matches))}
 
 
-def _joined(match: Any) -> Any:
+def _join_surrogates(match: Any) -> Any:
     """Return a match whose surrogate halves are joined to characters again."""
     if match.group().isascii():
         return match
@@ -144,7 +144,7 @@ def _joined(match: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _searching() -> Iterator[float]:
+def _limited_search() -> Iterator[float]:
     """Yield the seconds that the evaluation has left to search, and subtract those used; raises TimeoutError at 0."""
     bounds = Jsonata.CURRENT.jsonata.bounds
     left_s = bounds.limits.search_s - bounds.searched_s

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from states_language.jsonata.library import JException
-from states_language.jsonata.numbers import NAMES, number_text, round_half_even
+from states_language.jsonata.numbers import NON_FINITE_NAMES, number_text, round_half_even
 
 _SIGNS = {
     "decimal-separator": ".", "grouping-separator": ",", "exponent-separator": "e", "digit": "#", "zero-digit": "0",
@@ -45,7 +45,7 @@ class _Signs:
         if size < _FIXED_BELOW:
             text = f"{size:.{places}f}"
         else:
-            text = number_text(size) if math.isfinite(size) else NAMES[str(size)]
+            text = number_text(size) if math.isfinite(size) else NON_FINITE_NAMES[str(size)]
         return "".join(self.digits[ord(sign) - 48] if sign in "0123456789" else sign for sign in text)
 
 
@@ -73,17 +73,17 @@ def format_number(value: Any, picture: Any, options: Any = None) -> Any:
     texts = picture.split(signs.half)
     if len(texts) > 2:
         raise JException("D3080", -1)
-    parts = [_part(text, signs) for text in texts]
+    parts = [_parse_part(text, signs) for text in texts]
     for part in parts:
-        broken = [code for code, breaks in _rules(part, signs).items() if breaks]
+        broken = [code for code, breaks in _broken_rules(part, signs).items() if breaks]
         if broken:
             raise JException(broken[-1], -1)
     part = parts[0] if value >= 0 else parts[-1]
     before = signs.minus if len(parts) == 1 and not value >= 0 else ""
-    return before + part.prefix + _written(value, part, signs) + part.suffix
+    return before + part.prefix + _format_digits(value, part, signs) + part.suffix
 
 
-def _part(text: str, signs: _Signs) -> _Part:
+def _parse_part(text: str, signs: _Signs) -> _Part:
     places = [at for at, sign in enumerate(text) if sign in signs.active and sign != signs.power]
     if not places:
         raise JException("D3086", -1)
@@ -95,7 +95,7 @@ def _part(text: str, signs: _Signs) -> _Part:
     return _Part(text, text[:first], text[end:], active, whole, fraction, exponent)
 
 
-def _rules(part: _Part, signs: _Signs) -> dict[str, bool]:
+def _broken_rules(part: _Part, signs: _Signs) -> dict[str, bool]:
     """Return for each rule (XPath 3.1, 4.7.3) whether the part breaks it, in the order of the checks."""
     text, whole, fraction, exponent = part.text, part.whole, part.fraction, part.exponent
     percent, mille, at = text.count(signs.percent), text.count(signs.mille), text.find(signs.point)
@@ -118,18 +118,18 @@ def _rules(part: _Part, signs: _Signs) -> dict[str, bool]:
     }
 
 
-def _written(value: float, part: _Part, signs: _Signs) -> str:
+def _format_digits(value: float, part: _Part, signs: _Signs) -> str:
     """Return the number between prefix and suffix (XPath 3.1, 4.7.4 and 4.7.5)."""
     least_whole, least_fraction, most_fraction = _sizes(part, signs)
     number = value * (100 if signs.percent in part.text else 1000 if signs.mille in part.text else 1)
     exponent = None
     if part.exponent is not None:
-        number, exponent = _scaled(number, signs.count(part.whole))
+        number, exponent = _scale(number, signs.count(part.whole))
     text = signs.digit_text(round_half_even(number, most_fraction), most_fraction)
     whole, _, fraction = text.partition(".")
     whole, fraction = whole.lstrip(signs.zero), fraction.rstrip(signs.zero)
     whole, fraction = whole.rjust(least_whole, signs.zero), fraction.ljust(least_fraction, signs.zero)
-    whole, fraction = _grouped(f"{whole}{signs.point}{fraction}", len(whole), part, signs)
+    whole, fraction = _group_digits(f"{whole}{signs.point}{fraction}", len(whole), part, signs)
     text = f"{whole}{signs.point}{fraction}"
     if signs.point not in part.text or not fraction:
         text = text[:-1]
@@ -154,7 +154,7 @@ def _sizes(part: _Part, signs: _Signs) -> tuple[int, int, int]:
     return whole, least, most
 
 
-def _scaled(number: float, size: int) -> tuple[float, int]:
+def _scale(number: float, size: int) -> tuple[float, int]:
     """Return the number with so many digits before its point, and the exponent that makes up for it."""
     exponent, sign, mantissa = 0, math.copysign(1, number), abs(number)
     if mantissa == 0 or not math.isfinite(mantissa):
@@ -166,9 +166,9 @@ def _scaled(number: float, size: int) -> tuple[float, int]:
     return sign * mantissa, exponent
 
 
-def _grouped(text: str, point: int, part: _Part, signs: _Signs) -> list[str]:
+def _group_digits(text: str, point: int, part: _Part, signs: _Signs) -> list[str]:
     """Return the whole part and the fraction with separators; those of the whole part repeat if regular."""
-    cuts = [signs.count(part.whole[at:], optional=True) for at in _commas(part.whole, part.whole, signs)]
+    cuts = [signs.count(part.whole[at:], optional=True) for at in _separator_places(part.whole, part.whole, signs)]
     factor = functools.reduce(math.gcd, cuts, 0)
     if factor and all(place * factor in cuts for place in range(1, len(cuts) + 1)):
         places = [point - cut for cut in range(factor, point, factor)]
@@ -177,13 +177,13 @@ def _grouped(text: str, point: int, part: _Part, signs: _Signs) -> list[str]:
     for place in places:  # one below 0 counts from the end, as in JavaScript
         text = f"{text[:place]}{signs.comma}{text[place:]}"
     point = text.index(signs.point)
-    for at in _commas(part.fraction, part.whole, signs):
+    for at in _separator_places(part.fraction, part.whole, signs):
         place = point + 1 + signs.count(part.fraction[:at], optional=True)
         text = f"{text[:place]}{signs.comma}{text[place:]}"
     return text.split(signs.point, 1)
 
 
-def _commas(text: str, later: str, signs: _Signs) -> list[int]:
+def _separator_places(text: str, later: str, signs: _Signs) -> list[int]:
     """Return the places of the separators; like 2.0.6, look for all after the first in the whole part."""
     places = itertools.accumulate(
         itertools.repeat(later), lambda at, whole: whole.find(signs.comma, at + 1), initial=text.find(signs.comma)

@@ -12,8 +12,8 @@ from states_language.branch import Branch
 from states_language.context import Environment
 from states_language.definition.fields import Fields, child_pointer
 from states_language.failures import Oversized
-from states_language.jsonata.evaluation import Data, Query, compile_query, compiles, is_query
-from states_language.jsonata.json_values import kind
+from states_language.jsonata.evaluation import Data, Query, compile_query, is_query, is_valid_query
+from states_language.jsonata.json_values import type_of
 from states_language.values import FEW, LARGEST_BETWEEN, compact, weight
 from states_language.variables import check_names
 
@@ -31,9 +31,9 @@ _REFERENCE = re.compile(
 """A path of names and indexes, such as `$states.input.a[0]`: surely valid, and without the Context Object."""
 
 
-def is_sound(text: str) -> bool:
+def is_valid_expression(text: str) -> bool:
     """Return whether an expression is valid outside of a Catcher; one that only names what it reads is not parsed."""
-    return _REFERENCE.fullmatch(text) is not None or compiles(text)
+    return _REFERENCE.fullmatch(text) is not None or is_valid_query(text)
 
 
 class Template:
@@ -44,34 +44,34 @@ class Template:
         self.value = value
         self.query: Query | None = None
         self.needs_context = False
-        self._caught = location.startswith("Catch[")
+        self._is_in_catcher = location.startswith("Catch[")
         self._queries = 0
         self._evaluate: Evaluate | None = None
         if is_query(value):
-            self.query = self._expression(value, pointer)
+            self.query = self._compile_expression(value, pointer)
             self._evaluate = self.query.value
         elif isinstance(value, _NESTED):
-            self._evaluate = self._filled(value, pointer, location)
+            self._evaluate = self._compile_container(value, pointer, location)
 
     def fill(self, states: States, branch: Environment) -> Any:
         """Return the JSON value; raises QueryFailure, or Oversized if many expressions together make too much."""
         if self._evaluate is None:
             return self.value
-        if self.query is not None and self.query.fixed is not None:
-            return self.query.fixed
+        if self.query is not None and self.query.fixed_value is not None:
+            return self.query.fixed_value
         seen = {**states, "context": branch.context()} if self.needs_context else states
         value = self._evaluate(Data(seen, branch), self.location)
         if self._queries > FEW and weight(value, {}) > LARGEST_BETWEEN:
             raise Oversized
         return value
 
-    def _expression(self, text: str, pointer: str) -> Query:
+    def _compile_expression(self, text: str, pointer: str) -> Query:
         self._queries += 1
-        query = compile_query(text, pointer, caught=self._caught)
+        query = compile_query(text, pointer, in_catcher=self._is_in_catcher)
         self.needs_context |= query.needs_context
         return query
 
-    def _filled(self, value: Any, pointer: str, location: str) -> Evaluate | None:
+    def _compile_container(self, value: Any, pointer: str, location: str) -> Evaluate | None:
         """Return the function that fills an object or an array; None where it has no expressions."""
         is_object = isinstance(value, dict)
         fills: list[tuple[Any, Evaluate, str]] = []
@@ -80,7 +80,11 @@ class Template:
             if (nested := isinstance(part, _NESTED)) or is_query(part):
                 place = f"{location}/{key}" if is_object else f"{location}[{key}]"
                 where = child_pointer(pointer, key)
-                if fill := self._filled(part, where, place) if nested else self._expression(part, where).value:
+                if (
+                    fill := self._compile_container(part, where, place)
+                    if nested
+                    else self._compile_expression(part, where).value
+                ):
                     fills.append((key, fill, place))
         if not fills:
             return None
@@ -93,15 +97,15 @@ class Template:
 
         return filled
 
-    def typed(self, expected: str, states: States, branch: Environment, *others: str) -> Any:
+    def evaluate_typed(self, expected: str, states: States, branch: Environment, *others: str) -> Any:
         """Return an expression's value of one of these types; raises QueryFailure for another (recorded for Items)."""
         value = self.fill(states, branch)
-        if kind(value) in (expected, *others) or self.query is None:
+        if type_of(value) in (expected, *others) or self.query is None:
             return value
-        raise self.query.unexpected(expected, value, self.location, compact(value))
+        raise self.query.type_failure(expected, value, self.location, compact(value))
 
 
-def template(fields: Fields, name: str, location: str | None = None) -> Template | None:
+def compile_field(fields: Fields, name: str, location: str | None = None) -> Template | None:
     """Return a field's compiled template; None if it is absent. Raises DefinitionError for a bad expression."""
     if name not in fields.value:
         return None
@@ -112,42 +116,42 @@ class Outcome:
     """The Output and Assign of a state, a Choice Rule or a Catcher; `place` begins the locations in its errors."""
 
     def __init__(self, fields: Fields, place: str = "") -> None:
-        self._output = template(fields, "Output", f"{place}Output")
-        self._assign = template(fields, "Assign", f"{place}Assign")
-        self.assigns: list[tuple[str, str]] = []
+        self._output = compile_field(fields, "Output", f"{place}Output")
+        self._assign = compile_field(fields, "Assign", f"{place}Assign")
+        self.assigned_variables: list[tuple[str, str]] = []
         if self._assign is not None:
-            self.assigns = list(check_names(self._assign.value, fields.pointer_of("Assign"), template=False))
+            self.assigned_variables = list(check_names(self._assign.value, fields.pointer_of("Assign"), template=False))
 
-    def settle(self, otherwise: Any, states: States, branch: Branch) -> Any:
-        """Stage Assign in the branch and return Output, or `otherwise` if there is none."""
+    def settle(self, default: Any, states: States, branch: Branch) -> Any:
+        """Stage Assign in the branch and return Output, or `default` if there is none."""
         if self._assign is not None:
             branch.staged = self._assign.fill(states, branch)
-        return otherwise if self._output is None else self._output.fill(states, branch)
+        return default if self._output is None else self._output.fill(states, branch)
 
 
 class QueryFlow:
     """A state's flow in JSONata; the flags say whether the state type has Arguments and $states.result."""
 
     def __init__(self, fields: Fields, *, arguments: bool = False, result: bool = False) -> None:
-        self._arguments = template(fields, "Arguments") if arguments else None
+        self._arguments = compile_field(fields, "Arguments") if arguments else None
         self._result = result
         self._outcome = Outcome(fields)
-        self.assigns = self._outcome.assigns
+        self.assigned_variables = self._outcome.assigned_variables
 
-    def narrowed(self, raw: Any, _branch: Branch) -> Any:
+    def narrow_input(self, raw: Any, _branch: Branch) -> Any:
         """Return the raw input."""
         return raw
 
-    def effective(self, raw: Any, branch: Branch) -> Any:
+    def effective_input(self, raw: Any, branch: Branch) -> Any:
         """Return Arguments, or the raw input if there are none."""
-        return raw if self._arguments is None else self._arguments.fill(states_of(raw), branch)
+        return raw if self._arguments is None else self._arguments.fill(states_variable(raw), branch)
 
     def finish(self, raw: Any, result: Any, branch: Branch) -> Any:
         """Stage Assign in the branch and return Output, or the result if there is none."""
-        states = states_of(raw, result=result) if self._result else states_of(raw)
+        states = states_variable(raw, result=result) if self._result else states_variable(raw)
         return self._outcome.settle(result, states, branch)
 
 
-def states_of(raw: Any, **more: Any) -> States:
+def states_variable(raw: Any, **more: Any) -> States:
     """Return $states without the Context Object."""
     return {"input": raw, **more}

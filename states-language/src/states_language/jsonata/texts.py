@@ -10,7 +10,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from states_language.jsonata.engine import bounds
+from states_language.jsonata.engine import current_bounds
 from states_language.jsonata.library import Functions, JException
 from states_language.values import joined, units
 
@@ -31,14 +31,14 @@ def replace(text: Any, pattern: Any, new: Any, limit: Any = None) -> Any:
             if pattern not in text or most == 0:
                 return text
             raise JException("D3012", -1, new)
-        bounds().fit(text.count(pattern) * len(new))
+        current_bounds().check_bytes(text.count(pattern) * len(new))
         return text.replace(pattern, new, most)
     text = units(text)
     pieces, at, size = [], 0, len(text)
-    for match in _first(pattern.finditer(text), most):
+    for match in _limit_matches(pattern.finditer(text), most):
         piece = _replacement(match, new)
         size += len(piece)
-        bounds().fit(size)
+        current_bounds().check_bytes(size)
         pieces += [text[at : match.start()], piece]
         at = match.end()
     return joined("".join([*pieces, text[at:]]))
@@ -64,7 +64,7 @@ def split(text: Any, separator: Any, limit: Any = None) -> Any:
     return Functions.split(text, separator, most)
 
 
-def _first(matches: Iterator[Any], most: int) -> Iterator[Any]:
+def _limit_matches(matches: Iterator[Any], most: int) -> Iterator[Any]:
     """Yield at most so many matches; -1 means all of them."""
     for count, match in enumerate(matches):
         if count == most:
@@ -74,7 +74,7 @@ def _first(matches: Iterator[Any], most: int) -> Iterator[Any]:
 
 def _replacement(match: Any, new: Any) -> str:
     if isinstance(new, str):
-        return _filled(new, match)
+        return _expand_replacement(new, match)
     argument = {"match": match.group(), "start": match.start(), "end": match.end(), "groups": list(match.groups())}
     value = Functions.func_apply(new, [argument])
     if not isinstance(value, str):
@@ -82,7 +82,7 @@ def _replacement(match: Any, new: Any) -> str:
     return value
 
 
-def _filled(new: str, match: Any) -> str:
+def _expand_replacement(new: str, match: Any) -> str:
     """Return the replacement with $0, $1 … filled in; $$ is a dollar, and so is a $ before any other character.
 
     A reference has at most as many digits as the number of groups. If there is no such group, its last digit is text:
@@ -123,19 +123,19 @@ def url_coder(name: str) -> Callable[[Any], Any]:
 
     def coder(text: Any) -> Any:
         try:
-            return _unquoted(text, kept) if name.startswith("decode") else urllib.parse.quote(text, _UNRESERVED + kept)
+            return _unquote(text, kept) if name.startswith("decode") else urllib.parse.quote(text, _UNRESERVED + kept)
         except UnicodeError:
             raise JException("D3140", -1, name, text) from None
 
     return coder
 
 
-def _unquoted(text: str, kept: str) -> str:
+def _unquote(text: str, kept: str) -> str:
     if "%" in _CODED.sub("", text):
         raise UnicodeError
-    return _CODED.sub(lambda run: _unquoted_run(run[0], kept), text)
+    return _CODED.sub(lambda run: _unquote_run(run[0], kept), text)
 
 
-def _unquoted_run(run: str, kept: str) -> str:
+def _unquote_run(run: str, kept: str) -> str:
     text = bytes.fromhex(run.replace("%", "")).decode("utf-8")
     return "".join(urllib.parse.quote(sign, "") if sign in kept else sign for sign in text)

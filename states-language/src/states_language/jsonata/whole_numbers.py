@@ -1,4 +1,4 @@
-"""Writes and reads whole numbers by a picture: integer_picture("w").written(12) is "twelve".
+"""Writes and reads whole numbers by a picture: parse_integer_picture("w").format(12) is "twelve".
 
 It follows XPath 3.1, section 4.6, with the ways of version 2.0.6 of the JavaScript library: words go up to trillions,
 and NaN is written as NaN in digits and as nothing in letters. Numbers are doubles.
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from states_language.jsonata.library import JException
-from states_language.jsonata.numbers import NAMES, number_text
+from states_language.jsonata.numbers import NON_FINITE_NAMES, number_text
 
 _SMALL = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
@@ -57,13 +57,13 @@ def parse_int(text: str) -> float:
     return math.nan if match is None else int(match[1])
 
 
-def in_words(value: float, ordinal: bool) -> str:
+def spell_number(value: float, ordinal: bool) -> str:
     """Return a number of at least 0 in words, in lower case."""
     if value <= 19:
         return _ordinal(_SMALL[int(value)]) if ordinal else _SMALL[int(value)]
     if value < 100:
         word, rest = _TENS[int(value) // 10 - 2], value % 10
-        return f"{word}-{in_words(rest, ordinal)}" if rest else _ordinal(word) if ordinal else word
+        return f"{word}-{spell_number(rest, ordinal)}" if rest else _ordinal(word) if ordinal else word
     if value < 1000:
         words, rest = f"{_SMALL[int(value) // 100]} hundred", value % 100
     else:
@@ -72,10 +72,10 @@ def in_words(value: float, ordinal: bool) -> str:
         # A double near 1e46 is no multiple of its units, so the rest may have any size; a negative rest counts as none.
         count = float(value // unit)
         rest = value - count * unit
-        words = f"{in_words(count, ordinal=False)} {_LARGE[power - 1]}"
+        words = f"{spell_number(count, ordinal=False)} {_LARGE[power - 1]}"
     if not rest > 0:
         return words + ("th" if ordinal else "")
-    return words + (" and " if rest < 100 else ", ") + in_words(rest, ordinal)
+    return words + (" and " if rest < 100 else ", ") + spell_number(rest, ordinal)
 
 
 @dataclass(frozen=True)
@@ -104,29 +104,29 @@ class IntegerPicture:
     separators: tuple[Separator, ...] = ()
     repeated: Separator | None = None
 
-    def written(self, value: float) -> str:
+    def format(self, value: float) -> str:
         """Return the number's text; raises JException D3130 for an unknown picture, RecursionError for NaN in words."""
         if self.kind == "sequence":
             raise JException("D3130", -1, self.text)
-        return ("-" if value < 0 else "") + self._positive(abs(value))
+        return ("-" if value < 0 else "") + self._format_positive(abs(value))
 
-    def _positive(self, value: float) -> str:
+    def _format_positive(self, value: float) -> str:
         if self.kind == "digits":
-            return self._digits(value)
+            return self._format_digits(value)
         if self.kind == "words":
             if not math.isfinite(value):
                 raise RecursionError
-            words = in_words(float(value), self.ordinal)
-            return words.title().replace("And", "and") if self.case == "title" else self._cased(words)
+            words = spell_number(float(value), self.ordinal)
+            return words.title().replace("And", "and") if self.case == "title" else self._apply_case(words)
         if not math.isfinite(value):
             return ""
-        return self._cased(_letters(float(value)) if self.kind == "letters" else _roman(int(value)))
+        return self._apply_case(_to_letters(float(value)) if self.kind == "letters" else _to_roman(int(value)))
 
-    def _cased(self, text: str) -> str:
+    def _apply_case(self, text: str) -> str:
         return text.upper() if self.case == "upper" else text
 
-    def _digits(self, value: float) -> str:
-        text = number_text(value) if math.isfinite(value) else NAMES[str(value)]
+    def _format_digits(self, value: float) -> str:
+        text = number_text(value) if math.isfinite(value) else NON_FINITE_NAMES[str(value)]
         missing = (self.size or 0) - len(text)
         text = "0" * int(missing if missing > 0 else 0) + text
         text = "".join(chr(ord(sign) + ord(self.zero) - 48) for sign in text)
@@ -154,9 +154,9 @@ class IntegerPicture:
                 total += (unit - first + 1) * 26.0**power
             return total
         if self.kind == "roman":
-            return _of_roman(text if self.case == "upper" else text.upper())
+            return _parse_roman(text if self.case == "upper" else text.upper())
         if self.kind == "words":
-            return _of_words(text.lower())
+            return _parse_words(text.lower())
         digits = text[:-2] if self.ordinal else text
         for sign in "," if self.repeated is not None else [each.sign for each in self.separators]:
             digits = digits.replace(sign, "")
@@ -165,7 +165,7 @@ class IntegerPicture:
         return parse_int(digits)
 
 
-def _letters(value: float) -> str:
+def _to_letters(value: float) -> str:
     letters = ""
     while value > 0:
         letters = chr(97 + int(math.fmod(value - 1, 26))) + letters
@@ -173,7 +173,7 @@ def _letters(value: float) -> str:
     return letters
 
 
-def _roman(value: int) -> str:
+def _to_roman(value: int) -> str:
     if value >= 10_000_000:
         raise RecursionError  # as in JavaScript, whose stack is no deeper
     numerals = ""
@@ -183,7 +183,7 @@ def _roman(value: int) -> str:
     return numerals
 
 
-def _of_roman(text: str) -> float:
+def _parse_roman(text: str) -> float:
     total, largest = 0.0, 1.0
     for sign in reversed(text):
         value = _LETTER_OF.get(sign.lower(), math.nan) if sign.isupper() else math.nan
@@ -194,7 +194,7 @@ def _of_roman(text: str) -> float:
     return total
 
 
-def _of_words(text: str) -> float:
+def _parse_words(text: str) -> float:
     sums = [0.0]
     for word in re.split(r",\s|\sand\s|[\s\\-]", text):
         value = _VALUES.get(word, math.nan)
@@ -214,7 +214,7 @@ _KINDS = {
 
 
 @functools.lru_cache(maxsize=256)
-def integer_picture(text: str) -> IntegerPicture:
+def parse_integer_picture(text: str) -> IntegerPicture:
     """Return the picture of a text; raises JException D3131 if its digits are of several scripts."""
     form, semicolon, modifier = text.rpartition(";")
     form = form if semicolon else text
@@ -235,10 +235,12 @@ def integer_picture(text: str) -> IntegerPicture:
     if not zeros:
         return IntegerPicture(form, "sequence")
     found = tuple(separators)
-    return IntegerPicture(form, "digits", "lower", ordinal, zeros[0], len(zeros), optional, found, _repeated(found))
+    return IntegerPicture(
+        form, "digits", "lower", ordinal, zeros[0], len(zeros), optional, found, _find_regular_separator(found)
+    )
 
 
-def _repeated(separators: tuple[Separator, ...]) -> Separator | None:
+def _find_regular_separator(separators: tuple[Separator, ...]) -> Separator | None:
     """Return the separator that recurs at regular distances (XPath 3.1, 4.6.1)."""
     if len({each.sign for each in separators}) != 1:
         return None

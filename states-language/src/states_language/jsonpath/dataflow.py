@@ -17,7 +17,7 @@ from states_language.branch import Branch
 from states_language.context import Environment
 from states_language.definition.fields import DefinitionError, Fields, child_pointer
 from states_language.failures import EvaluationError, Oversized
-from states_language.jsonpath.expressions import Expression, compile_expression, evaluate, sources
+from states_language.jsonpath.expressions import Expression, compile_expression, count_paths, evaluate
 from states_language.jsonpath.grammar import PathSyntaxError, compile_path
 from states_language.jsonpath.selection import Path
 from states_language.jsonpath.steps import Index
@@ -29,16 +29,16 @@ _NESTED = (dict, list)
 
 
 def compile_template(value: Any, pointer: str) -> Fill:
-    """Return the function that fills the template; raises DefinitionError for a bad path or call in it."""
+    """Return the function that fills a template; raises DefinitionError for a bad path or call in it."""
     read: list[int] = []
-    fill = _compile(value, pointer, read)
+    fill = _compile_part(value, pointer, read)
     if fill is None:
         return lambda _data, _env: value
-    return fill if sum(read) <= FEW else _bounded(fill)
+    return fill if sum(read) <= FEW else _limit_size(fill)
 
 
-def _bounded(fill: Fill) -> Fill:
-    """Return the function with a bound on its value, which many paths may make too large to write as JSON."""
+def _limit_size(fill: Fill) -> Fill:
+    """Return a function that also limits the size of the value; many paths may make it too large for JSON."""
 
     def filled(data: Any, env: Environment) -> Any:
         value = fill(data, env)
@@ -49,7 +49,7 @@ def _bounded(fill: Fill) -> Fill:
     return filled
 
 
-def expression(text: Any, pointer: str, name: str) -> Expression:
+def compile_field_expression(text: Any, pointer: str, name: str) -> Expression:
     """Return the compiled path or intrinsic call of a field; raises DefinitionError naming the field."""
     if not isinstance(text, str):
         raise DefinitionError(child_pointer(pointer, name), "must be a string with a JSONPath or an intrinsic function")
@@ -65,7 +65,7 @@ def look_up(source: Expression, field: str, data: Any, env: Environment) -> Any:
     if not isinstance(source, Path):
         return evaluate(source, data, env)
     root = source.root(data, env)
-    value = source.find(root)
+    value = source.find_from_root(root)
     if value is MISSING:
         root = data if root is MISSING else root
         raise EvaluationError(
@@ -75,13 +75,13 @@ def look_up(source: Expression, field: str, data: Any, env: Environment) -> Any:
     return value
 
 
-def _compile(value: Any, pointer: str, read: list[int]) -> Fill | None:
-    """Return the part's function, or None for a part without paths; `read` gets each expression's count of paths."""
+def _compile_part(value: Any, pointer: str, read: list[int]) -> Fill | None:
+    """Return the part's function, None for a part without paths; `read` collects each expression's number of paths."""
     if isinstance(value, dict):
-        return _object(value, pointer, read)
+        return _compile_object(value, pointer, read)
     if isinstance(value, list):
         fills = [
-            _compile(element, child_pointer(pointer, index), read) if isinstance(element, _NESTED) else None
+            _compile_part(element, child_pointer(pointer, index), read) if isinstance(element, _NESTED) else None
             for index, element in enumerate(value)
         ]
         if not any(fills):
@@ -92,17 +92,17 @@ def _compile(value: Any, pointer: str, read: list[int]) -> Fill | None:
     return None
 
 
-def _object(value: dict[str, Any], pointer: str, read: list[int]) -> Fill | None:
+def _compile_object(value: dict[str, Any], pointer: str, read: list[int]) -> Fill | None:
     members: list[tuple[str, Fill | None, Any]] = []
     for key, member in value.items():
         fill: Fill | None = None
         name = key
         if key.endswith(".$"):
-            name, source = key[:-2], expression(member, pointer, key)
-            read.append(sources(source))
-            fill = _member(key, source)
+            name, source = key[:-2], compile_field_expression(member, pointer, key)
+            read.append(count_paths(source))
+            fill = _compile_member(key, source)
         elif isinstance(member, _NESTED):
-            fill = _compile(member, child_pointer(pointer, key), read)
+            fill = _compile_part(member, child_pointer(pointer, key), read)
         members.append((name, fill, member))
     if not any(fill for _, fill, _ in members):
         return None
@@ -111,36 +111,37 @@ def _object(value: dict[str, Any], pointer: str, read: list[int]) -> Fill | None
     return lambda data, env: {name: fill(data, env) if fill else member for name, fill, member in members}
 
 
-def _member(key: str, source: Expression) -> Fill:
+def _compile_member(key: str, source: Expression) -> Fill:
     if isinstance(source, Path) and source.text.endswith("]"):
-        return lambda data, env: _element(source, key, data, env)
+        return lambda data, env: _find_element(source, key, data, env)
     return lambda data, env: look_up(source, key, data, env)
 
 
-def _element(source: Path, key: str, data: Any, env: Environment) -> Any:
+def _find_element(source: Path, key: str, data: Any, env: Environment) -> Any:
     """Return a path's value; only in a template, an element past an array's end is null (measured by others)."""
-    value = source.look(data, env)
+    value = source.find_value(data, env)
     if value is not MISSING:
         return value
     if isinstance(source.steps[-1], Index):
-        array = Path(source.text, source.steps[:-1], source.context, source.variable).look(data, env)
+        array = Path(source.text, source.steps[:-1], source.is_into_context, source.variable).find_value(data, env)
         if isinstance(array, list):
             return None
     return look_up(source, key, data, env)
 
 
-WHOLE = compile_path("$")
+WHOLE_INPUT = compile_path("$")
 
 
 class Flow(Protocol):
-    """How one state handles its data and variables. `assigns` lists the names that it may assign, each with its
-    JSON pointer.
+    """How one state handles its data and variables.
+
+    assigned_variables: the names that it may assign, each with its JSON pointer.
     """
 
-    assigns: list[tuple[str, str]]
+    assigned_variables: list[tuple[str, str]]
 
-    def narrowed(self, raw: Any, branch: Branch) -> Any: ...
-    def effective(self, raw: Any, branch: Branch) -> Any: ...
+    def narrow_input(self, raw: Any, branch: Branch) -> Any: ...
+    def effective_input(self, raw: Any, branch: Branch) -> Any: ...
     def finish(self, raw: Any, result: Any, branch: Branch) -> Any: ...
 
 
@@ -148,12 +149,12 @@ def path_field(fields: Fields, name: str, *, reference: bool = False) -> Path | 
     """Return a field's compiled path: $ if it is absent, None if it is null; raises DefinitionError."""
     if name not in fields.value:
         fields.known.add(name)
-        return WHOLE
-    return None if fields.get(name) is None else compiled(fields, name, reference=reference)
+        return WHOLE_INPUT
+    return None if fields.get(name) is None else compile_path_field(fields, name, reference=reference)
 
 
-def compiled(fields: Fields, name: str, *, reference: bool = False, absent: str | None = None) -> Path:
-    """Return the compiled path; raises DefinitionError if it is not valid, or no `reference` path if it must be one."""
+def compile_path_field(fields: Fields, name: str, *, reference: bool = False, absent: str | None = None) -> Path:
+    """Return a field's compiled path; raises DefinitionError if it is invalid, or no Reference Path if `reference`."""
     text = fields.get(name, absent)
     if not isinstance(text, str):
         raise fields.error_for(name, "must be a JSONPath")
@@ -161,7 +162,7 @@ def compiled(fields: Fields, name: str, *, reference: bool = False, absent: str 
         path = compile_path(text)
     except PathSyntaxError as problem:
         raise fields.error_for(name, f"'{text}' is not a valid JSONPath: {problem}") from None
-    if reference and not path.reference:
+    if reference and not path.is_reference_path:
         raise fields.error_for(name, f"'{text}' is not a Reference Path: it must name a single node")
     return path
 
@@ -169,8 +170,8 @@ def compiled(fields: Fields, name: str, *, reference: bool = False, absent: str 
 def result_path(fields: Fields) -> Path | None:
     """Return ResultPath, None if it is null; raises DefinitionError for a path outside the state's input."""
     path = path_field(fields, "ResultPath", reference=True)
-    if path is not None and not path.plain:
-        where = "the Context Object" if path.context else "a variable; Assign does"
+    if path is not None and not path.is_into_data:
+        where = "the Context Object" if path.is_into_context else "a variable; Assign does"
         raise fields.error_for("ResultPath", f"cannot write to {where}")
     return path
 
@@ -192,12 +193,12 @@ class Assignment:
             branch.staged = self._fill(data, branch)
 
 
-_UNASSIGNED = Assignment(Fields({}, "/"))
+_NO_ASSIGNMENT = Assignment(Fields({}, "/"))
 
 
-def assigned(fields: Fields) -> Assignment:
+def read_assignment(fields: Fields) -> Assignment:
     """Return the Assign field, which may be absent."""
-    return Assignment(fields) if "Assign" in fields else _UNASSIGNED
+    return Assignment(fields) if "Assign" in fields else _NO_ASSIGNMENT
 
 
 class Dataflow:
@@ -210,21 +211,21 @@ class Dataflow:
         self._selector: Fill | None = None
         self._input = path_field(fields, "InputPath")
         self._output = path_field(fields, "OutputPath")
-        self._result = result_path(fields) if result else WHOLE
+        self._result = result_path(fields) if result else WHOLE_INPUT
         if parameters and "Parameters" in fields:
             self._parameters = compile_template(fields.get("Parameters"), fields.pointer_of("Parameters"))
         if selector and "ResultSelector" in fields:
             self._selector = compile_template(fields.get("ResultSelector"), fields.pointer_of("ResultSelector"))
-        self._assign = assigned(fields)
-        self.assigns = self._assign.names
+        self._assign = read_assignment(fields)
+        self.assigned_variables = self._assign.names
 
-    def narrowed(self, raw: Any, branch: Branch) -> Any:
+    def narrow_input(self, raw: Any, branch: Branch) -> Any:
         """Return the input after InputPath; null gives {}."""
-        return _through(self._input, raw, branch)
+        return _apply_path(self._input, raw, branch)
 
-    def effective(self, raw: Any, branch: Branch) -> Any:
+    def effective_input(self, raw: Any, branch: Branch) -> Any:
         """Return the effective input: after InputPath and Parameters."""
-        narrowed = _through(self._input, raw, branch)
+        narrowed = _apply_path(self._input, raw, branch)
         return narrowed if self._parameters is None else self._parameters(narrowed, branch)
 
     def finish(self, raw: Any, result: Any, branch: Branch) -> Any:
@@ -240,12 +241,12 @@ class Dataflow:
         """Return the output as `finish` does, without Assign."""
         selected = result if self._selector is None else self._selector(result, branch)
         combined = raw if self._result is None else self._result.put(raw, selected)
-        return _through(self._output, combined, branch)
+        return _apply_path(self._output, combined, branch)
 
 
-def _through(path: Path | None, data: Any, branch: Branch) -> Any:
+def _apply_path(path: Path | None, data: Any, branch: Branch) -> Any:
     if path is None:
         return {}
-    if not path.steps and path.plain:
+    if not path.steps and path.is_into_data:
         return data
     return path.read(data, branch)

@@ -23,7 +23,7 @@ DEEPEST = 10
 PARTS_HERE = 2_000
 """The largest arguments of a function that is evaluated while others wait, as `exceeds` counts."""
 _QUICK = frozenset({"States.Array", "States.ArrayLength", "States.ArrayGetItem"})
-"""The functions that do not look at each part of their arguments."""
+"""The functions that do not read every part of their arguments."""
 
 
 @dataclass(frozen=True)
@@ -43,58 +43,60 @@ class Call:
     arguments: tuple["Expression", ...]
 
     @functools.cached_property
-    def sources(self) -> int:
+    def path_count(self) -> int:
         """Return how many paths the call reads."""
-        return sum(map(sources, self.arguments))
+        return sum(map(count_paths, self.arguments))
 
 
 Expression = Literal | Call | Path
 
 
-def sources(expression: Expression) -> int:
+def count_paths(expression: Expression) -> int:
     """Return how many paths an expression reads."""
-    return expression.sources if isinstance(expression, Call) else int(isinstance(expression, Path))
+    return expression.path_count if isinstance(expression, Call) else int(isinstance(expression, Path))
 
 
 def compile_expression(text: str) -> Expression:
     """Return the compiled path or call; raises PathSyntaxError if the text is neither."""
-    return compile_path(text) if text.startswith("$") else _compiled_call(text)
+    return compile_path(text) if text.startswith("$") else _compile_call(text)
 
 
 @functools.lru_cache(maxsize=4096)
-def _compiled_call(text: str) -> Call:
+def _compile_call(text: str) -> Call:
     parser = _Parser(text)
-    call = parser.call()
-    parser.end()
+    call = parser.parse_call()
+    parser.expect_end()
     return call
 
 
-def evaluate(expression: Expression, data: Any, env: Environment, whole: str | None = None) -> Any:
+def evaluate(expression: Expression, data: Any, env: Environment, outermost_text: str | None = None) -> Any:
     """Return the expression's value; raises IntrinsicFailure for a function, EvaluationError for a path.
 
-    `whole` is the text of the outermost call around this one; the cause names that call (measured by others).
+    outermost_text: the text of the outermost call around this one; the cause names that call (measured by others).
     """
     if isinstance(expression, Path):
         return expression.read(data, env)
     if isinstance(expression, Literal):
         return expression.value
-    whole = whole or expression.text
+    outermost_text = outermost_text or expression.text
     try:
-        arguments = [_argument(expression, argument, data, env, whole) for argument in expression.arguments]
-        if expression.sources > FEW and weight(arguments, {}) > LARGEST_BETWEEN:
+        arguments = [
+            _evaluate_argument(expression, argument, data, env, outermost_text) for argument in expression.arguments
+        ]
+        if expression.path_count > FEW and weight(arguments, {}) > LARGEST_BETWEEN:
             raise Oversized
-        result = _applied(expression.name, arguments, env)
+        result = _apply(expression.name, arguments, env)
     except (ValueError, OverflowError) as refusal:
         if isinstance(refusal, EvaluationError):
             raise
-        raise IntrinsicFailure(f"The function '{whole}' had the following error: {refusal}") from None
+        raise IntrinsicFailure(f"The function '{outermost_text}' had the following error: {refusal}") from None
     if isinstance(result, str) and len(result) > LARGEST_BETWEEN:
         raise Oversized
     return result
 
 
-def _applied(name: str, arguments: list[Any], env: Environment) -> Any:
-    """Return the function's result; a process evaluates large arguments while others wait. Raises ValueError."""
+def _apply(name: str, arguments: list[Any], env: Environment) -> Any:
+    """Return the function's result; raises ValueError. While others wait, a process evaluates large arguments."""
     host = here()
     if host is None or name in _QUICK or not exceeds(arguments, PARTS_HERE):
         return FUNCTIONS[name].apply(arguments, env.random)
@@ -109,19 +111,19 @@ def _applied(name: str, arguments: list[Any], env: Environment) -> Any:
     return answer["value"]
 
 
-def _argument(call: Call, argument: Expression, data: Any, env: Environment, whole: str) -> Any:
+def _evaluate_argument(call: Call, argument: Expression, data: Any, env: Environment, outermost_text: str) -> Any:
     if isinstance(argument, Path):
-        value = argument.look(data, env)
+        value = argument.find_value(data, env)
         if value is MISSING:
             shown = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
             raise EvaluationError(
-                f"The function '{whole}' had the following error: The JsonPath argument for the field "
+                f"The function '{outermost_text}' had the following error: The JsonPath argument for the field "
                 f"'{argument.text.replace('$$', '$', 1)}' could not be found in the input '{shown}'"
             )
         return value
     if isinstance(argument, Literal) and argument.raw is not None and call.name == "States.Format":
         return argument.raw
-    return evaluate(argument, data, env, whole)
+    return evaluate(argument, data, env, outermost_text)
 
 
 _NAME = re.compile(r"States\.[A-Za-z0-9]+")
@@ -136,43 +138,43 @@ class _Parser(Scanner):
     space = re.compile(r"\s*")
     depth = 0
 
-    def call(self) -> Call:
-        start = self.at
+    def parse_call(self) -> Call:
+        start = self.position
         self.depth += 1
         if self.depth > DEEPEST:
             raise PathSyntaxError(f"more than {DEEPEST} intrinsic functions are nested")
         name = self.match(_NAME)
-        if name is None or not self.skip("("):
-            self.at = start
-            raise self.fail()
+        if name is None or not self.take_after_spaces("("):
+            self.position = start
+            raise self.error()
         if name[0] not in FUNCTIONS:
             raise PathSyntaxError(f"{name[0]} is not an intrinsic function")
         arguments: list[Expression] = []
-        if not self.skip(")"):
-            arguments.append(self.argument())
-            while self.skip(","):
-                arguments.append(self.argument())
-            if not self.skip(")"):
-                raise self.fail()
+        if not self.take_after_spaces(")"):
+            arguments.append(self.parse_argument())
+            while self.take_after_spaces(","):
+                arguments.append(self.parse_argument())
+            if not self.take_after_spaces(")"):
+                raise self.error()
         _check_arity(name[0], len(arguments))
         self.depth -= 1
-        return Call(self.text[start : self.at], name[0], tuple(arguments))
+        return Call(self.text[start : self.position], name[0], tuple(arguments))
 
-    def argument(self) -> Expression:
-        self.spaces()
-        head = self.text[self.at : self.at + 1]
+    def parse_argument(self) -> Expression:
+        self.skip_spaces()
+        head = self.text[self.position : self.position + 1]
         if head == "$":
-            return self.path()
+            return self.parse_path()
         if head == "'":
-            return self.quoted()
-        if self.text.startswith("States.", self.at):
-            return self.call()
+            return self.parse_quoted()
+        if self.text.startswith("States.", self.position):
+            return self.parse_call()
         if literal := self.match(_WORD) or self.match(_NUMBER):
             return Literal(json.loads(literal[0]))
-        raise self.fail()
+        raise self.error()
 
-    def quoted(self) -> Literal:
-        start = self.at + 1
+    def parse_quoted(self) -> Literal:
+        start = self.position + 1
         at = start
         while at < len(self.text) and self.text[at] != "'":
             at += 2 if self.text[at] == "\\" else 1
@@ -184,27 +186,27 @@ class _Parser(Scanner):
                 raise PathSyntaxError(
                     f"'{escape.group()}' is not a valid escape; a backslash stands before ' {{ }} or \\"
                 )
-        self.at = at + 1
+        self.position = at + 1
         return Literal(_ESCAPE.sub(r"\1", raw), raw)
 
-    def path(self) -> Path:
+    def parse_path(self) -> Path:
         """Read up to the comma or bracket that ends the argument, past the path's own brackets and texts."""
-        start, depth = self.at, 0
-        while self.at < len(self.text):
-            character = self.text[self.at]
+        start, depth = self.position, 0
+        while self.position < len(self.text):
+            character = self.text[self.position]
             if character in "'\"":
-                end = self.text.find(character, self.at + 1)
+                end = self.text.find(character, self.position + 1)
                 if end < 0:
-                    raise self.fail()
-                self.at = end
+                    raise self.error()
+                self.position = end
             elif character in "[(":
                 depth += 1
             elif depth and character in "])":
                 depth -= 1
             elif character in ",)":
                 break
-            self.at += 1
-        return compile_path(self.text[start : self.at].rstrip())
+            self.position += 1
+        return compile_path(self.text[start : self.position].rstrip())
 
 
 def _check_arity(name: str, count: int) -> None:

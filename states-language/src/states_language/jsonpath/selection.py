@@ -12,7 +12,18 @@ from typing import Any
 
 from states_language.context import Environment
 from states_language.failures import EvaluationError, ResultPathFailure
-from states_language.jsonpath.steps import MOST_VISITED, Index, Many, Name, Step, bracket, child, search, visit, written
+from states_language.jsonpath.steps import (
+    MOST_VISITED,
+    Index,
+    Many,
+    Name,
+    Step,
+    count_visits,
+    format_path,
+    format_step,
+    search,
+    select_child,
+)
 from states_language.scheduling.lanes import Costly, here
 from states_language.values import MISSING, NESTED, shown
 
@@ -26,33 +37,33 @@ VISITED_HERE = 1_600
 class Path:
     """A compiled path.
 
-    `context` is true for a path into the Context Object, which begins with $$. `variable` is the name of the variable
-    that a path such as $name.member reads.
+    `is_into_context` is true for a path into the Context Object, which begins with $$. `variable` is the name of the
+    variable that a path such as $name.member reads.
     """
 
     text: str
     steps: tuple[Step, ...]
-    context: bool = False
+    is_into_context: bool = False
     variable: str | None = None
 
     @functools.cached_property
-    def plain(self) -> bool:
+    def is_into_data(self) -> bool:
         """Return whether the path reads the state's own data."""
-        return not self.context and self.variable is None
+        return not self.is_into_context and self.variable is None
 
     def root(self, data: Any, env: Environment) -> Any:
         """Return the value that the path starts from; MISSING for a variable that is not assigned."""
         if self.variable is not None:
             return env.variable(self.variable)
-        return env.context() if self.context else data
+        return env.context() if self.is_into_context else data
 
     def read(self, data: Any, env: Environment) -> Any:
         """Return what the path selects, a list if it is indefinite; raises EvaluationError with Jayway's message."""
-        return self.get(self.root(data, env))
+        return self.read_from_root(self.root(data, env))
 
-    def look(self, data: Any, env: Environment) -> Any:
+    def find_value(self, data: Any, env: Environment) -> Any:
         """Return what the path selects; MISSING if a definite path leads nowhere."""
-        return self.find(data if self.plain else self.root(data, env))
+        return self.find_from_root(data if self.is_into_data else self.root(data, env))
 
     @functools.cached_property
     def names(self) -> tuple[str, ...] | None:
@@ -61,16 +72,16 @@ class Path:
         return names if len(names) == len(self.steps) else None
 
     @functools.cached_property
-    def definite(self) -> bool:
+    def is_definite(self) -> bool:
         """Return whether the path selects at most one value."""
         return not any(isinstance(step, Many) for step in self.steps)
 
     @property
-    def reference(self) -> bool:
+    def is_reference_path(self) -> bool:
         """Return whether the path is a Reference Path: one node, without indexes from the end."""
         return all(isinstance(s, Name) or (isinstance(s, Index) and s.index >= 0) for s in self.steps)
 
-    def get(self, root: Any) -> Any:
+    def read_from_root(self, root: Any) -> Any:
         """Return what the path selects, a list if it is indefinite; raises EvaluationError with Jayway's message."""
         if root is MISSING:
             raise EvaluationError(f"Invalid path '{self.text}' : the variable '${self.variable}' is not assigned")
@@ -80,16 +91,16 @@ class Path:
                 if step.text == "?" and not isinstance(value, dict | list):
                     what = f"Filter: [?] can not be applied to primitives. Current context is: {shown(value)}"
                     raise EvaluationError(f"Invalid path '{self.text}' : {what}")  # as Jayway does
-                return self._many(value, position, root)
-            selected = child(value, step)
+                return self._select_many(value, position, root)
+            selected = select_child(value, step)
             if selected is MISSING:
-                if not self.definite:
+                if not self.is_definite:
                     return []
-                raise EvaluationError(f"Invalid path '{self.text}' : {self._complaint(value, position)}")
+                raise EvaluationError(f"Invalid path '{self.text}' : {self._failure_message(value, position)}")
             value = selected
         return value
 
-    def find(self, root: Any) -> Any:
+    def find_from_root(self, root: Any) -> Any:
         """Return what the path selects; MISSING if a definite path leads nowhere."""
         if self.names is not None:
             for name in self.names:
@@ -98,9 +109,9 @@ class Path:
                 root = root.get(name, MISSING)
             return root
         try:
-            return self.get(root)
+            return self.read_from_root(root)
         except EvaluationError:
-            if self.definite or root is MISSING:
+            if self.is_definite or root is MISSING:
                 return MISSING
             raise  # an indefinite path that leads nowhere gives []
 
@@ -112,12 +123,12 @@ class Path:
         if not self.steps:
             return value
         try:
-            return _put(root, self.steps, value)
+            return _put_at(root, self.steps, value)
         except (TypeError, IndexError):
             raise ResultPathFailure(f"Unable to apply ReferencePath {self.text} to the state's input") from None
 
-    def _many(self, value: Any, position: int, root: Any) -> list[Any]:
-        if search.left is not None:
+    def _select_many(self, value: Any, position: int, root: Any) -> list[Any]:
+        if search.visits_left is not None:
             return self._select([value], position, root)
         host = here()
         if host is None:
@@ -128,7 +139,7 @@ class Path:
         except Costly:
             pass
         finally:
-            host.spend(max(1, (VISITED_HERE - (search.left or 0)) >> 2))
+            host.spend(max(1, (VISITED_HERE - (search.visits_left or 0)) >> 2))
         answer = host.ask({"path": self.text, "root": root})
         if "value" not in answer:
             reason = NESTED if "nested" in answer else f"Invalid path '{self.text}' : it visits too many nodes"
@@ -137,43 +148,45 @@ class Path:
         return selected
 
     def _search(self, value: Any, position: int, root: Any, most: int) -> list[Any]:
-        search.left = search.most = most
+        search.visits_left = search.most_visits = most
         try:
             return self._select([value], position, root)
         except EvaluationError as problem:
-            if search.left >= 0 and str(problem).startswith("Invalid path"):
+            if search.visits_left >= 0 and str(problem).startswith("Invalid path"):
                 raise
             raise EvaluationError(f"Invalid path '{self.text}' : {problem}") from None
         finally:
-            search.left = None
+            search.visits_left = None
 
     def _select(self, values: list[Any], position: int, root: Any) -> list[Any]:
         for step in self.steps[position:]:
             if isinstance(step, Many):
                 selected = (node for value in values for node in step.select(value, root))
-                values = list(itertools.islice(_visited(selected), MOST_SELECTED + 1))
+                values = list(itertools.islice(_count_visited(selected), MOST_SELECTED + 1))
                 if len(values) > MOST_SELECTED:
                     raise EvaluationError(f"Invalid path '{self.text}' : it selects more than {MOST_SELECTED} nodes")
             else:
-                nodes = (child(value, step) for value in values)
+                nodes = (select_child(value, step) for value in values)
                 values = [node for node in nodes if node is not MISSING]
         return values
 
-    def _complaint(self, value: Any, position: int) -> str:
+    def _failure_message(self, value: Any, position: int) -> str:
         step = self.steps[position]
         if isinstance(step, Index):
-            where = written(self.steps[:position])
+            where = format_path(self.steps[:position])
             if not isinstance(value, list):
                 return f"Filter: [{step.index}] can only be applied to arrays. Current context is: {shown(value)}"
             return f"Index out of bounds when evaluating path {where}[{step.index}]"
         if isinstance(value, dict) and position == len(self.steps) - 1:
-            return f"No results for path: {written(self.steps)}"
+            return f"No results for path: {format_path(self.steps)}"
         if isinstance(value, dict):
-            return f"Missing property in path {written(self.steps[: position + 1])}"
-        return f"Expected to find an object with property {bracket(step)} in path {written(self.steps[:position])}"
+            return f"Missing property in path {format_path(self.steps[: position + 1])}"
+        return (
+            f"Expected to find an object with property {format_step(step)} in path {format_path(self.steps[:position])}"
+        )
 
 
-def _put(value: Any, steps: tuple[Step, ...], new: Any) -> Any:
+def _put_at(value: Any, steps: tuple[Step, ...], new: Any) -> Any:
     if not steps:
         return new
     step, rest = steps[0], steps[1:]
@@ -181,17 +194,17 @@ def _put(value: Any, steps: tuple[Step, ...], new: Any) -> Any:
         if value is not MISSING and not isinstance(value, dict):
             raise TypeError
         copy = {} if value is MISSING else dict(value)
-        copy[step.name] = _put(copy.get(step.name, MISSING), rest, new)
+        copy[step.name] = _put_at(copy.get(step.name, MISSING), rest, new)
         return copy
     if not isinstance(step, Index) or not isinstance(value, list):
         raise TypeError
     elements = list(value)
-    elements[step.index] = _put(elements[step.index], rest, new)
+    elements[step.index] = _put_at(elements[step.index], rest, new)
     return elements
 
 
-def _visited(nodes: Iterator[Any]) -> Iterator[Any]:
+def _count_visited(nodes: Iterator[Any]) -> Iterator[Any]:
     """Yield the nodes, and count them in groups."""
     while few := list(itertools.islice(nodes, 64)):
-        visit(len(few))
+        count_visits(len(few))
         yield from few

@@ -26,11 +26,11 @@ class Name:
 class Names:
     """Several members of an object, at the end of a path: an object of those that exist (measured by others).
 
-    whole: whether all of them must exist, as after a deep scan.
+    needs_all: whether all of them must exist, as after a deep scan.
     """
 
     names: tuple[str, ...]
-    whole: bool = False
+    needs_all: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,31 +55,31 @@ MOST_VISITED = 5_000_000
 
 
 class Search(threading.local):
-    """The search that runs in this thread: how many nodes it may still visit; None if none runs."""
+    """How many more nodes the search in this thread may visit; None if no search runs."""
 
-    left: int | None = None
-    most = MOST_VISITED
+    visits_left: int | None = None
+    most_visits = MOST_VISITED
 
 
 search = Search()
 
 
-def visit(nodes: int) -> None:
+def count_visits(nodes: int) -> None:
     """Count visited nodes; raises EvaluationError past the bound, or Costly if others wait."""
-    if search.left is not None:
-        search.left -= nodes
-        if search.left < 0:
-            if search.most < MOST_VISITED:
+    if search.visits_left is not None:
+        search.visits_left -= nodes
+        if search.visits_left < 0:
+            if search.most_visits < MOST_VISITED:
                 raise Costly
             raise EvaluationError(f"it visits more than {MOST_VISITED} nodes")
 
 
-def written(steps: Iterable[Step]) -> str:
+def format_path(steps: Iterable[Step]) -> str:
     """Return a path as Jayway's messages write it: $['a'][0]."""
-    return "$" + "".join(bracket(step) for step in steps if not isinstance(step, Many))
+    return "$" + "".join(format_step(step) for step in steps if not isinstance(step, Many))
 
 
-def bracket(step: Step) -> str:
+def format_step(step: Step) -> str:
     """Return a step in brackets."""
     if isinstance(step, Index):
         return f"[{step.index}]"
@@ -87,19 +87,19 @@ def bracket(step: Step) -> str:
     return "['" + "', '".join(names) + "']"
 
 
-def child(value: Any, step: Step) -> Any:
+def select_child(value: Any, step: Step) -> Any:
     """Return what a definite step selects in one value; MISSING if that is nothing."""
     if isinstance(step, Name):
         return value.get(step.name, MISSING) if isinstance(value, dict) else MISSING
     if isinstance(step, Names) and isinstance(value, dict):
         there = {name: value[name] for name in step.names if name in value}
-        return MISSING if step.whole and len(there) < len(step.names) else there
+        return MISSING if step.needs_all and len(there) < len(step.names) else there
     if isinstance(step, Index) and isinstance(value, list) and -len(value) <= step.index < len(value):
         return value[step.index]
     return MISSING
 
 
-def compared(
+def compare_operands(
     compare: Callable[[Any, Any], bool],
     left: Callable[[Any, Any], Any],
     right: Callable[[Any, Any], Any],
@@ -124,7 +124,7 @@ def children(value: Any, _root: Any) -> Iterator[Any]:
         yield from value
 
 
-def everything(value: Any, root: Any) -> Iterator[Any]:
+def all_values(value: Any, root: Any) -> Iterator[Any]:
     """Yield the value itself and every value within it, at any depth."""
     waiting = [value]
     while waiting:
@@ -133,37 +133,37 @@ def everything(value: Any, root: Any) -> Iterator[Any]:
         waiting.extend(reversed(list(children(node, root))))
 
 
-def sliced(part: slice, value: Any, _root: Any) -> Iterator[Any]:
+def select_slice(part: slice, value: Any, _root: Any) -> Iterator[Any]:
     """Yield a slice of an array."""
     if isinstance(value, list):
         yield from value[part]
 
 
-def union(members: tuple[Step, ...], value: Any, _root: Any) -> Iterator[Any]:
+def select_members(members: tuple[Step, ...], value: Any, _root: Any) -> Iterator[Any]:
     """Yield those of the listed members that exist."""
     for member in members:
-        node = child(value, member)
+        node = select_child(value, member)
         if node is not MISSING:
             yield node
 
 
-def refused(problem: str, _value: Any, _root: Any) -> Iterator[Any]:
+def refuse_step(problem: str, _value: Any, _root: Any) -> Iterator[Any]:
     """Raise EvaluationError: AWS accepts the step when a machine is created, and fails the state."""
     raise EvaluationError(problem)
 
 
-def leaf_only(steps: list[Step]) -> list[Step]:
+def check_leaf_members(steps: list[Step]) -> list[Step]:
     """Return the steps of a path, which fails if several members are not its end (measured by others)."""
     for position, step in enumerate(steps[:-1]):
         if isinstance(step, Names):
-            problem = f"Multi properties can only be used as path leafs: {written(steps[: position + 1])}"
-            return [Many(",", functools.partial(refused, problem))]
+            problem = f"Multi properties can only be used as path leafs: {format_path(steps[: position + 1])}"
+            return [Many(",", functools.partial(refuse_step, problem))]
     return steps
 
 
-def filtered(test: Callable[[Any, Any], bool], value: Any, root: Any) -> Iterator[Any]:
+def select_matching(test: Callable[[Any, Any], bool], value: Any, root: Any) -> Iterator[Any]:
     """Yield the elements of an array, or the one object, that pass the test; for another value, nothing."""
     for candidate in children(value, root) if isinstance(value, list) else [value] if isinstance(value, dict) else ():
-        visit(1)
+        count_visits(1)
         if test(candidate, root):
             yield candidate

@@ -30,7 +30,7 @@ from states_language.context import ComposedEnvironment
 from states_language.failures import EvaluationError, QueryFailure
 from states_language.jsonata.bounds import TOO_LARGE
 from states_language.jsonata.evaluation import Data, Query, compile_query
-from states_language.jsonata.functions import frame
+from states_language.jsonata.functions import functions_frame
 from states_language.jsonpath.grammar import compile_path
 from states_language.jsonpath.intrinsic_functions import FUNCTIONS
 from states_language.scheduling.lanes import Job
@@ -45,22 +45,22 @@ _CLOCK = RealClock()
 
 
 @functools.cache
-def _functions() -> Any:
-    return frame(_CLOCK.now_ms, _CLOCK.random)
+def _functions_frame() -> Any:
+    return functions_frame(_CLOCK.now_ms, _CLOCK.random)
 
 
 @functools.lru_cache(maxsize=64)
-def _query(text: str, location: str) -> Query:
-    return compile_query("{%" + text + "%}", "/", caught=location.startswith("Catch["))
+def _compiled_query(text: str, location: str) -> Query:
+    return compile_query("{%" + text + "%}", "/", in_catcher=location.startswith("Catch["))
 
 
-def answer(job: Job) -> Job:
+def answer_job(job: Job) -> Job:
     """Return the answer to a job."""
     try:
         if "expression" in job:
-            return _evaluated(job)
+            return _evaluate(job)
         if "path" in job:
-            return {"value": compile_path(job["path"]).get(job["root"])}
+            return {"value": compile_path(job["path"]).read_from_root(job["root"])}
         return {"value": FUNCTIONS[job["function"]].apply(job["arguments"], _CLOCK.random)}
     except (EvaluationError, ValueError, OverflowError) as refusal:
         return {"failure": str(refusal)}
@@ -68,20 +68,20 @@ def answer(job: Job) -> Job:
         return {"nested": True}
 
 
-def _evaluated(job: Job) -> Job:
-    query, location = _query(job["expression"], job["location"]), job["location"]
+def _evaluate(job: Job) -> Job:
+    query, location = _compiled_query(job["expression"], job["location"]), job["location"]
     try:
         variables = job["variables"]
         # $states has the Context Object if the expression reads it.
-        here = ComposedEnvironment(dict, lambda name: variables.get(name, MISSING), _functions, _CLOCK.random)
+        here = ComposedEnvironment(dict, lambda name: variables.get(name, MISSING), _functions_frame, _CLOCK.random)
         return {"value": query.value(Data(job["states"], here), location)}
     except MemoryError:
-        return {"failure": str(query.bounded(TOO_LARGE, location)), "location": location}
+        return {"failure": str(query.bound_failure(TOO_LARGE, location)), "location": location}
     except QueryFailure as failure:
         return {"failure": str(failure), "location": failure.location}
 
 
-def packed(message: Job) -> bytes:
+def pack(message: Job) -> bytes:
     """Return a message as its length and its value, for a fifth of the work of writing JSON.
 
     Raises RecursionError for a value that is nested too deeply.
@@ -93,27 +93,27 @@ def packed(message: Job) -> bytes:
     return len(body).to_bytes(LENGTH_BYTES) + body
 
 
-def unpacked(body: bytes) -> Job:
+def unpack(body: bytes) -> Job:
     """Return the message of this packed value."""
     message: Job = marshal.loads(body)
     return message
 
 
-def serve(served: socket.socket) -> None:
+def serve_jobs(served: socket.socket) -> None:
     """Send the id of this process, then answer jobs until the socket closes."""
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
     with served.makefile("rwb") as stream:
-        stream.write(packed({"process": os.getpid()}))
+        stream.write(pack({"process": os.getpid()}))
         stream.flush()
         while length := stream.read(LENGTH_BYTES):
-            job = unpacked(stream.read(int.from_bytes(length)))
+            job = unpack(stream.read(int.from_bytes(length)))
             try:
-                message = packed(answer(job))
+                message = pack(answer_job(job))
             except RecursionError:
-                message = packed({"nested": True})
+                message = pack({"nested": True})
             stream.write(message)
             stream.flush()
 
@@ -139,9 +139,9 @@ class ForkServer:
             for served in sockets:
                 self._fork(served)
             if not sockets:
-                self._end(int(packet))
+                self._kill(int(packet))
         for child in list(self._children):
-            self._end(child)
+            self._kill(child)
             os.waitpid(child, 0)
 
     def _fork(self, served: int) -> None:
@@ -151,14 +151,14 @@ class ForkServer:
             try:
                 self._requests.close()
                 with contextlib.suppress(OSError, EOFError):
-                    serve(socket.socket(fileno=served))
+                    serve_jobs(socket.socket(fileno=served))
                     status = 0
             finally:
                 os._exit(status)
         os.close(served)
         self._children.add(child)
 
-    def _end(self, child: int) -> None:
+    def _kill(self, child: int) -> None:
         if child in self._children:
             os.kill(child, signal.SIGKILL)
 

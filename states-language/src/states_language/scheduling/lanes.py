@@ -48,9 +48,9 @@ class Lanes:
 
     def __init__(self, evaluators: Evaluators) -> None:
         self.evaluators = evaluators
-        self._left = TURN
+        self._steps_left = TURN
         self._renewing = False
-        self._least = False
+        self._takes_least_used = False
         self._waiting: dict[Lane, deque[asyncio.Future[None]]] = {}
         # Ordered by the steps used when a lane was put here; it may have used more since, or no longer wait.
         self._by_use: list[tuple[int, int, Lane]] = []
@@ -60,11 +60,11 @@ class Lanes:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Return a coroutine that runs this one in a lane."""
-        return _InLane(Lane(self, coroutine), coroutine)
+        return _LaneCoroutine(Lane(self, coroutine), coroutine)
 
     def spend(self, steps: int, lane: "Lane | None" = None) -> None:
         """Count steps of a lane; the next pass of the event loop has TURN of them again."""
-        self._left -= steps
+        self._steps_left -= steps
         if lane is not None:
             lane.used += steps
         if not self._renewing:
@@ -75,13 +75,13 @@ class Lanes:
         """Call this soon, a few in each pass of the event loop: ending ten thousand lanes takes half a second."""
         self._ending.append(work)
         if len(self._ending) == 1:
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._run_endings)
 
-    def _go_on(self) -> None:
+    def _run_endings(self) -> None:
         for _ in range(min(FEW, len(self._ending))):
             self._ending.popleft()()
         if self._ending:
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._run_endings)
 
     @property
     def busy(self) -> bool:
@@ -90,7 +90,7 @@ class Lanes:
 
     def wait(self, lane: "Lane") -> "asyncio.Future[None] | None":
         """Return the future of the next turn of all that began in this lane; None if it has its turn now."""
-        if self._left > 0:
+        if self._steps_left > 0:
             return None
         turn = asyncio.get_running_loop().create_future()
         if lane not in self._waiting:
@@ -100,25 +100,25 @@ class Lanes:
         return turn
 
     def _renew(self) -> None:
-        self._left, self._renewing = TURN, False
+        self._steps_left, self._renewing = TURN, False
         while self._waiting:
-            turn = self._next()
+            turn = self._next_turn()
             if not turn.done():
                 turn.set_result(None)
                 break
         if self._waiting:
             self.spend(0)
 
-    def _next(self) -> "asyncio.Future[None]":
+    def _next_turn(self) -> "asyncio.Future[None]":
         """Return whose turn is next. The lines of one lane, such as a Map's forty iterations, count as one."""
         # Every second turn goes to the lane that used least, so that small work ends soon; the others take turns.
-        self._least = not self._least
-        first = self._least_used() if self._least else next(iter(self._waiting))
+        self._takes_least_used = not self._takes_least_used
+        first = self._least_used() if self._takes_least_used else next(iter(self._waiting))
         turns = self._waiting.pop(first)
         turn = turns.popleft()
         if turns:
             self._waiting[first] = turns
-            if self._least:  # which has taken its entry out
+            if self._takes_least_used:  # which has taken its entry out
                 heapq.heappush(self._by_use, (first.used, next(self._entries), first))
         elif len(self._by_use) > 2 * len(self._waiting) + 16:
             self._by_use = [(lane.used, next(self._entries), lane) for lane in self._waiting]
@@ -134,7 +134,7 @@ class Lanes:
                 heapq.heappush(self._by_use, (lane.used, next(self._entries), lane))
 
 
-_first: "contextvars.ContextVar[Lane]" = contextvars.ContextVar("_first")
+_outermost_lane: "contextvars.ContextVar[Lane]" = contextvars.ContextVar("_first")
 """The lane in which the work of this lane began."""
 
 
@@ -148,24 +148,24 @@ class Lane(greenlet):  # type: ignore[misc]  # the library has no types
         self._coroutine = coroutine
 
     def run(self) -> Any:
-        if _first.get(None) is not None:
+        if _outermost_lane.get(None) is not None:
             return self._pass_on(self._coroutine)
-        token = _first.set(self)
+        token = _outermost_lane.set(self)
         try:
             return self._pass_on(self._coroutine)
         finally:
             # Lane and context know each other, so only the garbage collector would free them.
-            _first.reset(token)
+            _outermost_lane.reset(token)
 
     def turn(self) -> None:
         """Return once it is this lane's turn."""
-        turn = self._lanes.wait(_first.get())
+        turn = self._lanes.wait(_outermost_lane.get())
         if turn is not None:
             self._pass_on(turn.__await__())
 
     def spend(self, steps: int) -> None:
         """Count steps that were used."""
-        self._lanes.spend(steps, _first.get())
+        self._lanes.spend(steps, _outermost_lane.get())
 
     def ask(self, job: Job) -> Job:
         """Return a process's answer to the job; others run meanwhile."""
@@ -193,7 +193,7 @@ class Lane(greenlet):  # type: ignore[misc]  # the library has no types
             awaited = None
 
 
-class _InLane(Coroutine[Any, Any, T]):
+class _LaneCoroutine(Coroutine[Any, Any, T]):
     """A coroutine that runs another in a lane."""
 
     def __init__(self, lane: Lane, coroutine: Coroutine[Any, Any, T]) -> None:
@@ -208,13 +208,13 @@ class _InLane(Coroutine[Any, Any, T]):
         if not self._lane:
             # The lane uses the task's own context, so a variable that is set within stays set outside.
             self._lane.parent, self._lane.gr_context = getcurrent(), getcurrent().gr_context
-            return self._awaited(self._lane.switch())
-        return self._awaited(self._lane.switch(value))
+            return self._next_awaited(self._lane.switch())
+        return self._next_awaited(self._lane.switch(value))
 
     def throw(self, *problem: Any) -> Any:
         """Go on with an exception."""
         try:
-            return self._awaited(self._lane.throw(*problem)) if self._lane else self._coroutine.throw(*problem)
+            return self._next_awaited(self._lane.throw(*problem)) if self._lane else self._coroutine.throw(*problem)
         finally:
             del problem  # its frames have it
 
@@ -224,7 +224,7 @@ class _InLane(Coroutine[Any, Any, T]):
             self._lane.throw()
         self._coroutine.close()
 
-    def _awaited(self, awaited: Any) -> Any:
+    def _next_awaited(self, awaited: Any) -> Any:
         if self._lane.dead:
             raise StopIteration(awaited)
         return awaited

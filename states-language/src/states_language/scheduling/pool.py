@@ -14,7 +14,7 @@ import threading
 from collections import deque
 
 from states_language.clock import calculated_s
-from states_language.scheduling.evaluator import LENGTH_BYTES, packed, unpacked
+from states_language.scheduling.evaluator import LENGTH_BYTES, pack, unpack
 from states_language.scheduling.lanes import Job
 
 LONGEST_S = 10.0
@@ -36,8 +36,8 @@ class Pool:
     def __init__(self, most: int | None = None) -> None:
         self._free = asyncio.Semaphore(processes() if most is None else most)
         self._idle: list[_Evaluator] = []
-        self._server: _Server | None = None
-        self._ended: deque[_Server] = deque()
+        self._server: _ForkServerProcess | None = None
+        self._ended_servers: deque[_ForkServerProcess] = deque()
         self._is_closed = False
 
     async def ask(self, job: Job) -> Job:
@@ -49,9 +49,9 @@ class Pool:
             if self._is_closed:
                 return DIED
             answer = None
-            evaluator = self._idle.pop() if self._idle else self._forked()
+            evaluator = self._idle.pop() if self._idle else self._fork_evaluator()
             try:
-                answer = await evaluator.within(LONGEST_S, job)
+                answer = await evaluator.answer_within(LONGEST_S, job)
             except TimeoutError:
                 return TIMED_OUT
             finally:
@@ -67,34 +67,34 @@ class Pool:
         for evaluator in self._idle:
             evaluator.end()
         self._idle.clear()
-        self._ends_server()
+        self._end_server()
 
     async def wait_closed(self) -> None:
         """Return once the ended processes are gone."""
-        while self._ended:
-            await asyncio.to_thread(self._ended.pop().wait)
+        while self._ended_servers:
+            await asyncio.to_thread(self._ended_servers.pop().wait)
 
-    def _forked(self) -> "_Evaluator":
-        if self._server is not None and not self._server.lives:
-            self._ends_server()
+    def _fork_evaluator(self) -> "_Evaluator":
+        if self._server is not None and not self._server.is_alive:
+            self._end_server()
         if self._server is None:
-            self._server = _Server()
+            self._server = _ForkServerProcess()
         return self._server.evaluator()
 
-    def _ends_server(self) -> None:
+    def _end_server(self) -> None:
         if self._server is not None:
             self._server.close()
-            self._ended.append(self._server)
+            self._ended_servers.append(self._server)
             self._server = None
 
 
-class _Server:
+class _ForkServerProcess:
     """The process that forks the evaluators (see `evaluator`)."""
 
     def __init__(self) -> None:
-        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            number = theirs.fileno()
+        self._requests, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with child_end:
+            number = child_end.fileno()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "states_language.scheduling.evaluator", str(number)],
                 pass_fds=[number],
@@ -103,7 +103,7 @@ class _Server:
             )
 
     @property
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         return self._process.poll() is None
 
     def evaluator(self) -> "_Evaluator":
@@ -133,39 +133,39 @@ class _Server:
 class _Evaluator:
     """An evaluator, from the moment it is requested."""
 
-    def __init__(self, served: socket.socket, server: _Server) -> None:
+    def __init__(self, served: socket.socket, server: _ForkServerProcess) -> None:
         self._served = served
         self._server = server
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._process: int | None = None
 
-    async def within(self, longest_s: float, job: Job) -> Job | None:
+    async def answer_within(self, longest_s: float, job: Job) -> Job | None:
         """Return the answer as `answer` does; raises TimeoutError once the process has used so much CPU time."""
         answering = asyncio.ensure_future(self.answer(job))
-        limit_s = self._calculated_s() + longest_s
+        limit_s = self._cpu_s() + longest_s
         try:
-            while (left_s := limit_s - self._calculated_s()) > 0:
+            while (left_s := limit_s - self._cpu_s()) > 0:
                 if (await asyncio.wait([answering], timeout=max(left_s, SHORTEST_S)))[0]:
                     return answering.result()
             raise TimeoutError
         finally:
             answering.cancel()
 
-    def _calculated_s(self) -> float:
+    def _cpu_s(self) -> float:
         """Return the CPU seconds of the process; 0 before its first answer and after its end."""
         return 0.0 if self._process is None else calculated_s(self._process)
 
     async def answer(self, job: Job) -> Job | None:
         """Return the answer to a job; None if the process ended first."""
-        message = packed(job)
+        message = pack(job)
         try:
             if self._streams is None:
                 self._streams = await asyncio.open_unix_connection(sock=self._served, limit=BUFFER_BYTES)
-                self._process = (await _received(self._streams[0]))["process"]
+                self._process = (await _read_message(self._streams[0]))["process"]
             reader, writer = self._streams
             writer.write(message)
             await writer.drain()
-            return await _received(reader)
+            return await _read_message(reader)
         except (OSError, EOFError):
             return None
 
@@ -179,7 +179,7 @@ class _Evaluator:
             self._server.end(self._process)
 
 
-async def _received(reader: asyncio.StreamReader) -> Job:
+async def _read_message(reader: asyncio.StreamReader) -> Job:
     """Return the next message; raises EOFError if there is none."""
     length = int.from_bytes(await reader.readexactly(LENGTH_BYTES))
-    return unpacked(await reader.readexactly(length))
+    return unpack(await reader.readexactly(length))

@@ -21,7 +21,7 @@ def text_in_turns(value: Any, most: int) -> str:
     if host is None or not exceeds(value, FEW):
         return compact(value)
     parts, length = [], 0
-    for part in _parts(value, host):
+    for part in _text_parts(value, host):
         parts.append(part)
         length += len(part)
         if length > most:
@@ -29,18 +29,18 @@ def text_in_turns(value: Any, most: int) -> str:
     return "".join(parts)
 
 
-def _parts(value: Any, host: Lane) -> Iterator[str]:
+def _text_parts(value: Any, host: Lane) -> Iterator[str]:
     """Yield the text of a value in parts."""
     if not isinstance(value, dict | list):
         yield compact(value)
         return
     begin, end = "{}" if isinstance(value, dict) else "[]"
     yield begin
-    yield from _members(value, host)
+    yield from _member_texts(value, host)
     yield end
 
 
-def _members(value: Any, host: Lane) -> Iterator[str]:
+def _member_texts(value: Any, host: Lane) -> Iterator[str]:
     """Yield the text of the members of an object or array that has at least one."""
     if not exceeds(value, FEW):
         host.turn()
@@ -53,12 +53,12 @@ def _members(value: Any, host: Lane) -> Iterator[str]:
             yield f"{compact(name)}:"
         else:
             (member,) = value
-        yield from _parts(member, host)
+        yield from _text_parts(member, host)
     else:
         for count, half in enumerate(_halves(value)):
             if count:
                 yield ","
-            yield from _members(half, host)
+            yield from _member_texts(half, host)
 
 
 def _halves(value: Any) -> tuple[Any, Any]:

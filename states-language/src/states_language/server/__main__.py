@@ -40,7 +40,7 @@ from states_language.tasks.calls import Perform
 from states_language.tasks.lambdas import Functions
 from states_language.tasks.stubs import Answer, named
 from states_language.workbench import Mistake, files
-from states_language.workbench.answers import mocks, read
+from states_language.workbench.answers import read_answers, read_mock_config
 
 KEPT = Retention()
 PORT, FOLDER = 8083, Path(".states-language")
@@ -155,7 +155,7 @@ async def serve(arguments: argparse.Namespace, answers: Mapping[str, Answer], en
 
     perform = states.executions.perform = answered(answers, tasks.perform)
     if arguments.mocks is not None:
-        config = mocks(arguments.mocks, lambda config: config)
+        config = read_mock_config(arguments.mocks, lambda config: config)
         states.executions.test_case = lambda machine, case: answered(config.answers(machine, case), perform)
     async with serving(application(states), arguments.port, arguments.host) as address:
         _say(f"reading the executions in {arguments.data} …")
@@ -190,7 +190,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM, and return 0; raises Mistake."""
     if not (arguments.keep >= 0 and arguments.keep_days >= 0):
         raise Mistake("--keep and --keep-days must be 0 or more.")
-    answers = read(arguments.functions)
+    answers = read_answers(arguments.functions)
 
     async def until_ended() -> None:
         ended, loop = asyncio.Event(), asyncio.get_running_loop()

@@ -6,7 +6,7 @@ from typing import Any
 from states_language.definition.fields import JSONATA
 from states_language.definition.pointers import LINES, states_of
 from states_language.jsonata.evaluation import compile_query, is_query
-from states_language.jsonata.functions import frame
+from states_language.jsonata.functions import functions_frame
 from states_language.jsonpath.expressions import Call, Expression, compile_expression
 from states_language.jsonpath.selection import Path
 
@@ -16,7 +16,7 @@ _OTHERS = (*LINES, "Branches", "Result", "ResultPath")
 
 def variable_references(definition: dict[str, Any]) -> dict[str, list[str]]:
     """Returns the names of the variables by the name of the state that reads them; both in their order."""
-    functions, found = frame(lambda: 0, lambda: 0.0), {}
+    functions, found = functions_frame(lambda: 0, lambda: 0.0), {}
     for path, state in states_of(definition):
         fields = {name: value for name, value in state.items() if name not in _OTHERS}
         is_jsonata = state.get("QueryLanguage", definition.get("QueryLanguage")) == JSONATA
@@ -45,6 +45,6 @@ def _read(expression: Expression) -> Iterator[str]:
 
 def _in_queries(value: Any) -> Iterator[str]:
     if is_query(value):
-        yield from compile_query(value, "/", caught=True).free
+        yield from compile_query(value, "/", in_catcher=True).free_names
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from _in_queries(part)

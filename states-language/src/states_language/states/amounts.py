@@ -11,23 +11,23 @@ from states_language.branch import Branch
 from states_language.definition.fields import Fields
 from states_language.failures import EvaluationError, QueryFailure
 from states_language.jsonata.evaluation import is_query
-from states_language.jsonata.query_flow import Template, states_of
-from states_language.jsonpath.dataflow import compile_template, compiled
+from states_language.jsonata.query_flow import Template, states_variable
+from states_language.jsonpath.dataflow import compile_path_field, compile_template
 from states_language.jsonpath.selection import Path
 from states_language.values import shown
 
 
-def filled(fields: Fields, name: str, label: str) -> Callable[[Any, Any, Branch], Any]:
+def compile_filler(fields: Fields, name: str, label: str) -> Callable[[Any, Any, Branch], Any]:
     """Return the function that fills a field's template from a state's input: raw (JSONata) or narrowed (JSONPath)."""
     value, where = fields.get(name, {}), fields.pointer_of(name)
     if fields.is_jsonata:
         query = Template(value, where, label)
-        return lambda raw, _narrowed, branch: query.fill(states_of(raw), branch)
+        return lambda raw, _narrowed, branch: query.fill(states_variable(raw), branch)
     fill = compile_template(value, where)
     return lambda _raw, narrowed, branch: fill(narrowed, branch)
 
 
-class Given:
+class DynamicField:
     """A field whose value is fixed, or comes from a path or an expression.
 
     name: that of the field that is present. value: the fixed value, None for another. kind: the type that an
@@ -38,7 +38,7 @@ class Given:
     path: Path | None = None
     query: Template | None = None
 
-    def __init__(self, fields: Fields, name: str, kind: str, fixed: Callable[[str], Any]) -> None:
+    def __init__(self, fields: Fields, name: str, kind: str, read_fixed: Callable[[str], Any]) -> None:
         self.name, self._kind = name, kind
         if fields.is_jsonata:
             if is_query(fields.value.get(name)):
@@ -47,28 +47,28 @@ class Given:
         elif name + "Path" in fields.value:
             fields.at_most_one(name, name + "Path")
             self.name = name + "Path"
-            self.path = compiled(fields, self.name, reference=True)
+            self.path = compile_path_field(fields, self.name, reference=True)
             return
         if name in fields.value:
-            self.value = fixed(name)
+            self.value = read_fixed(name)
         else:
             fields.known.add(name)
 
     @property
-    def present(self) -> bool:
+    def is_present(self) -> bool:
         """Return whether the definition has the field in any form."""
         return self.value is not None or self.path is not None or self.query is not None
 
-    def find(self, raw: Any, narrowed: Any, branch: Branch) -> Any:
+    def evaluate(self, raw: Any, narrowed: Any, branch: Branch) -> Any:
         """Return the value: MISSING if the path leads nowhere, None if the field is absent.
 
         raw: $states.input of an expression. narrowed: the data of a path. Raises QueryFailure if an expression's
         value has another type.
         """
         if self.path is not None:
-            return self.path.look(narrowed, branch)
+            return self.path.find_value(narrowed, branch)
         if self.query is not None:
-            return self.query.typed(self._kind, states_of(raw), branch)
+            return self.query.evaluate_typed(self._kind, states_variable(raw), branch)
         return self.value
 
     def refusal(self, what: str, value: Any, *, after_entry: bool = False) -> EvaluationError:
@@ -78,13 +78,13 @@ class Given:
         text = self.path.text if self.path else ""
         return EvaluationError(f"The {self.name} parameter {what}: {text} == {shown(value)}")
 
-    def missing(self) -> EvaluationError:
+    def missing_error(self) -> EvaluationError:
         """Return the failure for a path that leads nowhere."""
         text = self.path.text if self.path else ""
         return EvaluationError(f"The {self.name} parameter does not reference an input value: {text}")
 
 
-class Amount(Given):
+class NumberField(DynamicField):
     """A number field."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Amount(Given):
         super().__init__(fields, name, "number", fixed)
         self._whole = whole
 
-    def bounded(
+    def evaluate_number(
         self,
         raw: Any,
         narrowed: Any,
@@ -110,26 +110,26 @@ class Amount(Given):
         A string at a path counts as the number that it spells (recorded for MaxConcurrencyPath). negative: the message
         for a number below zero, None if such a number is allowed.
         """
-        value = self.find(raw, narrowed, branch)
-        if value is None and not self.present:
+        value = self.evaluate(raw, narrowed, branch)
+        if value is None and not self.is_present:
             return None
-        number = _number(value, self._whole)
+        number = _parse_number(value, self._whole)
         if number is None:
             wanted = "integer" if self._whole else "float"
             text = f'field refers to value "{shown(value)}" which is not a valid {wanted}'
-            raise self._bad(f"The {self.name} {text}: {self.path.text if self.path else ''}")
+            raise self._number_error(f"The {self.name} {text}: {self.path.text if self.path else ''}")
         name = self.name.removesuffix("Path")
         if most is not None and not 0 <= number <= most:
-            raise self._bad(f"{name} must be between 0 and {most:g}.")
+            raise self._number_error(f"{name} must be between 0 and {most:g}.")
         if number < 0 and negative is not None:
-            raise self._bad(negative.format(name=name, number=number))
+            raise self._number_error(negative.format(name=name, number=number))
         return number
 
-    def _bad(self, text: str) -> EvaluationError:
+    def _number_error(self, text: str) -> EvaluationError:
         return QueryFailure(text, self.name) if self.query is not None else EvaluationError(text)
 
 
-def _number(value: Any, whole: bool) -> float | None:
+def _parse_number(value: Any, whole: bool) -> float | None:
     if isinstance(value, str) and "_" not in value:  # Python's own digits may have one between them
         try:
             value = int(value) if whole else float(value)

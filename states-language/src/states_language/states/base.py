@@ -21,21 +21,21 @@ Step = tuple[str | None, Any]
 
 
 class State:
-    """A compiled state. assigns: the variables that it may assign, each with its field's pointer.
+    """A compiled state. assigned_variables: those that it may assign, each with its field's pointer.
 
-    inner: the lines of states within this one that read its variables; apart: those that read none of them.
+    inner_lines: the lines of states within this one that read its variables; isolated_lines: those that read none.
     targets: the names of the states that it may lead to, each with its field's place within the state.
     """
 
     type: str
-    inner: Sequence["Line"] = ()
-    apart: Sequence["Line"] = ()
+    inner_lines: Sequence["Line"] = ()
+    isolated_lines: Sequence["Line"] = ()
     targets: Sequence[tuple[str, str]] = ()
 
     def __init__(self, name: str, fields: Fields) -> None:
         self.name = name
         self.pointer = fields.pointer
-        self.assigns: list[tuple[str, str]] = []
+        self.assigned_variables: list[tuple[str, str]] = []
         fields.string("Comment")
 
     async def run(self, branch: Branch, data: Any) -> Step:
@@ -43,7 +43,7 @@ class State:
         raise NotImplementedError(f"{type(self).__name__}.run({branch}, {data})")
 
 
-class Flowing(State):
+class StateWithNext(State):
     """A state with Next or End."""
 
     def __init__(self, name: str, fields: Fields) -> None:
@@ -85,12 +85,12 @@ class Line:
     pointer: str
 
     @functools.cached_property
-    def nesting(self) -> list[State]:
+    def states_with_lines(self) -> list[State]:
         """Return the states that have lines within them."""
-        return [state for state in self.states.values() if state.inner or state.apart]
+        return [state for state in self.states.values() if state.inner_lines or state.isolated_lines]
 
 
-class Retrying(Flowing):
+class StateWithRetry(StateWithNext):
     """A state with Retry and Catch."""
 
     def __init__(self, name: str, fields: Fields) -> None:
@@ -98,7 +98,10 @@ class Retrying(Flowing):
         self.flow: Flow = self.compile_flow(fields)
         self.retriers = compile_retry(fields)
         self.catchers = compile_catch(fields)
-        self.assigns = [*self.flow.assigns, *(each for catcher in self.catchers for each in catcher.assigns)]
+        self.assigned_variables = [
+            *self.flow.assigned_variables,
+            *(each for catcher in self.catchers for each in catcher.assigns),
+        ]
         self.targets = [*self.targets, *((one.next, f"Catch/{at}/Next") for at, one in enumerate(self.catchers))]
 
     def compile_flow(self, fields: Fields) -> Flow:
@@ -111,7 +114,7 @@ class Retrying(Flowing):
         """Make one attempt and return its result; raises StateError or EvaluationError."""
         raise NotImplementedError(f"{type(self).__name__}.attempt({branch}, {data})")
 
-    def failed(self, branch: Branch) -> None:
+    def add_failed_event(self, branch: Branch) -> None:
         """Add the event that the state failed, if its type has one."""
 
     async def run(self, branch: Branch, data: Any) -> Step:
@@ -123,7 +126,7 @@ class Retrying(Flowing):
             try:
                 result = await self.attempt(branch, data)
                 done = True
-                _bound(result)
+                _check_weight(result)
                 return self.next, self.flow.finish(data, result, branch)
             except EvaluationError as problem:
                 refusal = branch.record_failure(problem)
@@ -142,7 +145,7 @@ class Retrying(Flowing):
             branch.execution.transitions += 1
         # A retried failure has no event; only ParallelStateStarted is repeated (measured by others).
         if failed:
-            self.failed(branch)
+            self.add_failed_event(branch)
         catcher = caught(self.catchers, error)
         if catcher is None:
             try:
@@ -154,11 +157,11 @@ class Retrying(Flowing):
             return catcher.next, catcher.settle(data, error.output(), branch)
         except QueryFailure as problem:
             refusal = branch.record_failure(problem)
-            self.failed(branch)
+            self.add_failed_event(branch)
             raise refusal from None
 
 
-def _bound(result: Any) -> None:
+def _check_weight(result: Any) -> None:
     """Raise Oversized if the outputs of branches or iterations, each within the limit, are too large together."""
     if isinstance(result, list) and len(result) > FEW and weight(result, {}) > LARGEST_BETWEEN:
         raise Oversized

@@ -15,7 +15,7 @@ from states_language.context import ComposedEnvironment
 from states_language.definition.fields import Fields, child_pointer
 from states_language.failures import EvaluationError, Fatal, Halted, StateError
 from states_language.place import Parts, Place, Within
-from states_language.states.base import Line, Retrying
+from states_language.states.base import Line, StateWithRetry
 
 MOST_AT_ONCE = 40
 """The most iterations of an inline Map at a time, whatever MaxConcurrency says (Developer Guide)."""
@@ -32,14 +32,14 @@ def item_environment(branch: Branch, item: dict[str, Any]) -> ComposedEnvironmen
     )
 
 
-class Grouping(Retrying):
+class StateWithLines(StateWithRetry):
     """A state that runs lines of states, or executions, within it."""
 
-    def failed(self, branch: Branch) -> None:
+    def add_failed_event(self, branch: Branch) -> None:
         """Add the event that the state failed."""
         branch.add(f"{self.type}StateFailed")
 
-    async def outcome(self, branch: Branch, group: Awaitable[Any]) -> Any:
+    async def await_lines(self, branch: Branch, group: Awaitable[Any]) -> Any:
         """Return the outputs of the group, or raise its StateError."""
         try:
             outcome = await group
@@ -78,7 +78,7 @@ class Lines:
         except Halted:
             return
         except EvaluationError as problem:  # of the ItemSelector, so it is the Map state's own failure
-            await self._refused(child, problem)
+            await self._fail_by_selector(child, problem)
         except StateError as failure:
             await self._fail(child, failure)
         except Fatal as failure:
@@ -86,9 +86,9 @@ class Lines:
         except Exception as problem:
             child.execution.crash(child, problem)
         else:
-            self.succeed(child, index, output)
+            self.record_output(child, index, output)
 
-    async def _refused(self, child: Branch, problem: EvaluationError) -> None:
+    async def _fail_by_selector(self, child: Branch, problem: EvaluationError) -> None:
         try:
             refusal = self.parent.record_failure(problem)
         except Halted:
@@ -98,23 +98,23 @@ class Lines:
         elif isinstance(refusal, StateError):
             await self._fail(child, refusal)
 
-    def succeed(self, child: Branch, index: int, output: Any) -> None:
+    def record_output(self, child: Branch, index: int, output: Any) -> None:
         """Record the output of a line that has ended."""
         self.parts.end(index, output)
         child.scope.close()
         if self.parts.complete:
             # The chain goes on from the branch that ended last (recorded for Map).
             self.parent.last_id = child.last_id
-            self.settle(self.parts.outputs)
+            self.complete_attempt(self.parts.outputs)
 
-    def others(self, child: Branch) -> list[Child]:
+    def other_lines(self, child: Branch) -> list[Child]:
         """Return all lines but this one."""
         return [other for other in self.parent.children if other is not child]
 
-    async def failed(self, child: Branch) -> None:
+    async def abort_open_lines(self, child: Branch) -> None:
         """Abort what is open in the lines, beginning with the line that failed."""
         # Within a failing branch the state that failed counts as aborted too (recorded).
-        for branch in (child, *self.others(child)):
+        for branch in (child, *self.other_lines(child)):
             branch.abort_state(child.last_id)
 
     async def _fail(self, child: Branch, failure: StateError) -> None:
@@ -122,22 +122,22 @@ class Lines:
             return
         self.failing = True
         try:
-            await self.failed(child)
+            await self.abort_open_lines(child)
             self.parts.freeze()
             for branch in self.parent.children:
                 branch.kill()
             self.parent.last_id = child.last_id
         except Halted:
             return
-        self.settle(failure)
+        self.complete_attempt(failure)
 
-    def settle(self, outcome: Any) -> None:
+    def complete_attempt(self, outcome: Any) -> None:
         """Complete the attempt with its outputs or its StateError."""
         if not self.done.done():
             self.done.set_result(outcome)
 
 
-class Parallel(Grouping):
+class Parallel(StateWithLines):
     """A Parallel state."""
 
     type = "Parallel"
@@ -149,7 +149,7 @@ class Parallel(Grouping):
         if not branches:
             raise fields.error_for("Branches", "must hold at least one branch")
         where = fields.pointer_of("Branches")
-        self.inner = [
+        self.inner_lines = [
             fields.compile_line(branch, child_pointer(where, index), "a branch")
             for index, branch in enumerate(branches)
         ]
@@ -157,23 +157,23 @@ class Parallel(Grouping):
 
     async def attempt(self, branch: Branch, data: Any) -> Any:
         """Run the branches and return the array of their outputs; raises the StateError of the first that fails."""
-        effective = self.flow.effective(data, branch)
+        effective = self.flow.effective_input(data, branch)
         branch.payload_text(effective)
         within = branch.take_within()
         if within is None:
             branch.add("ParallelStateStarted")
-        branch.group = group = Lines(branch, len(self.inner), within)
+        branch.group = group = Lines(branch, len(self.inner_lines), within)
         branches = [(index, branch.fork()) for index in group.parts.open]
         branch.children = [child for _, child in branches]
         for index, child in branches:
-            group.start(child, index, self.inner[index], lambda: effective, group.parts.begin(index, child))
+            group.start(child, index, self.inner_lines[index], lambda: effective, group.parts.begin(index, child))
         if group.parts.complete:
-            group.settle(group.parts.outputs)
-        return await self.outcome(branch, group.done)
+            group.complete_attempt(group.parts.outputs)
+        return await self.await_lines(branch, group.done)
 
 
 class Iterations(Lines):
-    """The iterations of a Map. select: returns an iteration's input. at_once: MaxConcurrency, 0 for no bound."""
+    """The iterations of a Map. select: returns an iteration's input. 0 as max_concurrency means no bound."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Iterations(Lines):
         line: Line,
         items: list[Any],
         select: Callable[[Any, Any], Any],
-        at_once: int,
+        max_concurrency: int,
         within: Within | None = None,
     ) -> None:
         super().__init__(parent, len(items), within)
@@ -191,8 +191,8 @@ class Iterations(Lines):
         self.name = parent.state.name if parent.state else ""
         self.waiting = deque(self.parts.open)
         if self.parts.complete:
-            self.settle(self.parts.outputs)
-        first = min(len(self.waiting), at_once or MOST_AT_ONCE, MOST_AT_ONCE)
+            self.complete_attempt(self.parts.outputs)
+        first = min(len(self.waiting), max_concurrency or MOST_AT_ONCE, MOST_AT_ONCE)
         for begun in [self._begin(parent.last_id) for _ in range(first)]:
             self._start(*begun)
 
@@ -219,7 +219,7 @@ class Iterations(Lines):
         environment = item_environment(self.parent, {"Index": index, "Value": item})
         self.start(child, index, self.line, lambda: self.select(environment, item), place)
 
-    def succeed(self, child: Branch, index: int, output: Any) -> None:
+    def record_output(self, child: Branch, index: int, output: Any) -> None:
         """Record the output of an iteration that has ended, and begin the next."""
         try:
             # The next iteration goes on from this one's last state, the Map state from this event (recorded).
@@ -235,9 +235,9 @@ class Iterations(Lines):
             return
         if self.parts.complete:
             self.parent.last_id = ended_id
-            self.settle(self.parts.outputs)
+            self.complete_attempt(self.parts.outputs)
 
-    async def failed(self, child: Branch) -> None:
+    async def abort_open_lines(self, child: Branch) -> None:
         """Record the failure of the iteration, and abort what is open in all iterations."""
         # Other ends in the same millisecond are recorded first: four Tasks that time out together give four
         # TaskTimedOut before the one MapIterationFailed (recorded).
@@ -245,7 +245,7 @@ class Iterations(Lines):
         self.loop.call_soon(wake, turn)  # an outer Map may fail meanwhile, and cancel it
         await turn
         child.add_side_event("MapIterationFailed", child.iteration)
-        for other in self.others(child):
+        for other in self.other_lines(child):
             other.abort_state(child.last_id)
         child.iteration = None
         child.abort_state(child.last_id)

@@ -16,26 +16,26 @@ from states_language.distributed.map_run import MapRun
 from states_language.distributed.result_writer import Writer
 from states_language.failures import EvaluationError, QueryFailure
 from states_language.jsonata.evaluation import is_query
-from states_language.jsonata.query_flow import QueryFlow, Template, states_of
-from states_language.jsonpath.dataflow import Dataflow, Flow, compiled
+from states_language.jsonata.query_flow import QueryFlow, Template, states_variable
+from states_language.jsonpath.dataflow import Dataflow, Flow, compile_path_field
 from states_language.jsonpath.steps import Name
 from states_language.machine import Machine
-from states_language.states.amounts import Amount, filled
+from states_language.states.amounts import NumberField, compile_filler
 from states_language.states.base import Line
-from states_language.states.iterations import Grouping, Items, Iterations
+from states_language.states.iterations import Items, Iterations, StateWithLines
 from states_language.values import MISSING, compact
 
 INLINE = "INLINE"
 DISTRIBUTED = "DISTRIBUTED"
-ONLY_DISTRIBUTED = ("ItemReader", "ItemBatcher", "ResultWriter", "Label")
+DISTRIBUTED_FIELDS = ("ItemReader", "ItemBatcher", "ResultWriter", "Label")
 EXPRESS = "EXPRESS"
 EXECUTION_TYPES = ("STANDARD", EXPRESS)
 LONGEST_LABEL = 40
-NO_CONCURRENCY = "Expected non-negative integer for {name}, got '{number}' instead."
-_NO_LABEL = re.compile(r"[\s?*<>{}\[\]:;,\\|^~$#%&`\"\x00-\x1f\x7f-\x9f]")
+CONCURRENCY_MESSAGE = "Expected non-negative integer for {name}, got '{number}' instead."
+_NOT_IN_LABEL = re.compile(r"[\s?*<>{}\[\]:;,\\|^~$#%&`\"\x00-\x1f\x7f-\x9f]")
 
 
-class Map(Grouping):
+class Map(StateWithLines):
     """A Map state. line: the states of an iteration. distributed: whether each is an execution of its own."""
 
     type = "Map"
@@ -45,24 +45,24 @@ class Map(Grouping):
         processors = fields.at_most_one("ItemProcessor", "Iterator")
         if not processors:
             fields.require("ItemProcessor")
-        self.line = self._processor(fields, processors[0])
+        self.line = self._read_processor(fields, processors[0])
         if self.distributed:
-            self.apart = (self.line,)
+            self.isolated_lines = (self.line,)
         else:
-            self.inner = (self.line,)
-            for other in ONLY_DISTRIBUTED:
+            self.inner_lines = (self.line,)
+            for other in DISTRIBUTED_FIELDS:
                 if other in fields:
                     raise fields.error_for(other, "stands in a Map whose ProcessorConfig has Mode DISTRIBUTED")
-        label = _label(fields)
-        self._items(fields)
-        self.select = _selector(fields)
-        self.at_once = Amount(fields, "MaxConcurrency", 0)
+        label = _read_label(fields)
+        self._read_items(fields)
+        self.select = _compile_selector(fields)
+        self.max_concurrency = NumberField(fields, "MaxConcurrency", 0)
         self.distribution = Distribution(
             machine=Machine(self.line, None, {}),
             express=self.express,
             label=label,
-            tolerated_count=Amount(fields, "ToleratedFailureCount", 0),
-            tolerated_share=Amount(fields, "ToleratedFailurePercentage", 0, 100, whole=False),
+            tolerated_count=NumberField(fields, "ToleratedFailureCount", 0),
+            tolerated_share=NumberField(fields, "ToleratedFailurePercentage", 0, 100, whole=False),
             reader=Reader(fields) if "ItemReader" in fields else None,
             batcher=Batcher(fields) if "ItemBatcher" in fields else None,
             writer=Writer(fields) if "ResultWriter" in fields else None,
@@ -73,7 +73,7 @@ class Map(Grouping):
         """Return the flow; Parameters is the older name of ItemSelector."""
         return QueryFlow(fields, result=True) if fields.is_jsonata else Dataflow(fields, selector=True, result=True)
 
-    def _processor(self, fields: Fields, name: str) -> Line:
+    def _read_processor(self, fields: Fields, name: str) -> Line:
         where, value = fields.pointer_of(name), fields.get(name)
         if not isinstance(value, dict):
             raise DefinitionError(where, "must be a JSON object")
@@ -91,7 +91,7 @@ class Map(Grouping):
         line: Line = fields.compile_line(inner, where, "an item processor")
         return line
 
-    def _items(self, fields: Fields) -> None:
+    def _read_items(self, fields: Fields) -> None:
         self.items: Template | None = None
         if fields.is_jsonata:
             if "Items" in fields:
@@ -101,12 +101,12 @@ class Map(Grouping):
                     raise fields.error_for("Items", f"must be {what} or a JSONata expression")
                 self.items = Template(items, fields.pointer_of("Items"), "Items")
         else:
-            self.path = compiled(fields, "ItemsPath", absent="$")
+            self.path = compile_path_field(fields, "ItemsPath", absent="$")
 
     async def attempt(self, branch: Branch, data: Any) -> Any:
         """Run the iterations; return the array of their outputs, or the ResultWriter's result. Raises StateError."""
-        narrowed = self.flow.narrowed(data, branch)
-        at_once = int(self.at_once.bounded(data, narrowed, branch, negative=NO_CONCURRENCY) or 0)
+        narrowed = self.flow.narrow_input(data, branch)
+        at_once = int(self.max_concurrency.evaluate_number(data, narrowed, branch, negative=CONCURRENCY_MESSAGE) or 0)
         within = branch.take_within()
         if within is not None and "items" in within:
             items = within["items"]
@@ -117,26 +117,28 @@ class Map(Grouping):
         select = self.select(data, narrowed)
         if self.distributed:
             branch.group = run = MapRun(self.distribution, branch, data, narrowed, at_once, within)
-            return await self.outcome(branch, run.run(items, select))
+            return await self.await_lines(branch, run.run(items, select))
         branch.group = iterations = Iterations(branch, self.line, list(items), select, at_once, within)
-        return await self.outcome(branch, iterations.done)
+        return await self.await_lines(branch, iterations.done)
 
     def _find_items(self, data: Any, narrowed: Any, branch: Branch) -> Items:
         taken: tuple[type, ...] = (list, dict) if self.distributed else (list,)
         if self.items is not None:
-            found = self.items.typed("array", states_of(data), branch, *(["object"] if self.distributed else []))
+            found = self.items.evaluate_typed(
+                "array", states_variable(data), branch, *(["object"] if self.distributed else [])
+            )
             return found if isinstance(found, dict) else list(found)
         if isinstance(self.flow, QueryFlow):
             if isinstance(data, taken):
                 return cast("Items", data)
             raise QueryFailure(f"Map state input must be an array but was: {compact(data)}", None)
-        items = self.path.look(narrowed, branch)
+        items = self.path.find_value(narrowed, branch)
         if items is MISSING:
             steps = self.path.steps
             last = steps[-1].name if steps and isinstance(steps[-1], Name) else self.path.text
             raise EvaluationError(f'Unable to apply step "{last}" to input {compact(narrowed)}')
         if not isinstance(items, taken):
-            text = self.path.text.removeprefix("$") if self.path.context else self.path.text
+            text = self.path.text.removeprefix("$") if self.path.is_into_context else self.path.text
             raise EvaluationError(f'Reference path "{text}" must point to array.')
         return cast("Items", items)
 
@@ -144,21 +146,21 @@ class Map(Grouping):
 Select = Callable[[Any, Any], Any]
 
 
-def _selector(fields: Fields) -> Callable[[Any, Any], Select]:
+def _compile_selector(fields: Fields) -> Callable[[Any, Any], Select]:
     """Return a function of a state's input; its result is the function that returns the input of an iteration."""
     named = ["ItemSelector"] if fields.is_jsonata else fields.at_most_one("ItemSelector", "Parameters")
     if not named or named[0] not in fields:
         return lambda _raw, _narrowed: lambda _branch, item: item
-    fill = filled(fields, named[0], "ItemSelector")
+    fill = compile_filler(fields, named[0], "ItemSelector")
     return lambda raw, narrowed: lambda branch, _item: fill(raw, narrowed, branch)
 
 
-def _label(fields: Fields) -> str | None:
+def _read_label(fields: Fields) -> str | None:
     label = fields.string("Label")
     if label is None:
         return None
     if not 1 <= len(label) <= LONGEST_LABEL:
         raise fields.error_for("Label", f"has 1 to {LONGEST_LABEL} characters")
-    if match := _NO_LABEL.search(label):
+    if match := _NOT_IN_LABEL.search(label):
         raise fields.error_for("Label", f"must not have the character {match.group()!r}")
     return label

@@ -12,12 +12,12 @@ from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields, child_pointer
 from states_language.failures import EvaluationError, StateError
 from states_language.jsonata.evaluation import is_query
-from states_language.jsonata.query_flow import Outcome, QueryFlow, Template, states_of
+from states_language.jsonata.query_flow import Outcome, QueryFlow, Template, states_variable
 from states_language.jsonpath.choice_rules import compile_test
-from states_language.jsonpath.dataflow import Dataflow, Flow, assigned, expression, look_up
+from states_language.jsonpath.dataflow import Dataflow, Flow, compile_field_expression, look_up, read_assignment
 from states_language.jsonpath.expressions import Expression
-from states_language.states.amounts import Amount, Given
-from states_language.states.base import Flowing, State, Step
+from states_language.states.amounts import DynamicField, NumberField
+from states_language.states.base import State, StateWithNext, Step
 from states_language.timestamps import instant_ms, is_rfc3339
 from states_language.values import MISSING, compact
 
@@ -36,11 +36,11 @@ class Succeed(State):
 
     async def run(self, branch: Branch, data: Any) -> Step:
         """Return no next state, and the output."""
-        narrowed = self.flow.narrowed(data, branch)
+        narrowed = self.flow.narrow_input(data, branch)
         return None, self.flow.finish(narrowed, narrowed, branch)
 
 
-class Pass(Flowing):
+class Pass(StateWithNext):
     """A Pass state."""
 
     type = "Pass"
@@ -48,18 +48,18 @@ class Pass(Flowing):
     def __init__(self, name: str, fields: Fields) -> None:
         super().__init__(name, fields)
         self.flow: Flow = QueryFlow(fields) if fields.is_jsonata else Dataflow(fields, parameters=True, result=True)
-        self.assigns = self.flow.assigns
+        self.assigned_variables = self.flow.assigned_variables
         self.fixed = "Result" in fields and not fields.is_jsonata
         self.result = fields.get("Result") if self.fixed else None
         fields.refuse_unread("a Pass state")
 
     async def run(self, branch: Branch, data: Any) -> Step:
         """Return Next and the output: Result or the effective input, placed by ResultPath."""
-        effective = self.flow.effective(data, branch)
+        effective = self.flow.effective_input(data, branch)
         return self.next, self.flow.finish(data, self.result if self.fixed else effective, branch)
 
 
-Part = str | Expression | Template | None
+FailText = str | Expression | Template | None
 
 
 class Fail(State):
@@ -69,18 +69,18 @@ class Fail(State):
 
     def __init__(self, name: str, fields: Fields) -> None:
         super().__init__(name, fields)
-        self.error = _part(fields, "Error")
-        self.cause = _part(fields, "Cause")
+        self.error = _read_fail_text(fields, "Error")
+        self.cause = _read_fail_text(fields, "Cause")
         fields.refuse_unread("a Fail state")
 
     async def run(self, branch: Branch, data: Any) -> Step:
         """Raise StateError with Error and Cause; None for an absent one."""
-        error = _value("ErrorPath", self.error, data, branch)
-        cause = _value("CausePath", self.cause, data, branch)
+        error = _evaluate_fail_text("ErrorPath", self.error, data, branch)
+        cause = _evaluate_fail_text("CausePath", self.cause, data, branch)
         raise StateError(error, cause)
 
 
-def _part(fields: Fields, name: str) -> Part:
+def _read_fail_text(fields: Fields, name: str) -> FailText:
     if fields.is_jsonata:
         return (
             Template(fields.get(name), fields.pointer_of(name), name)
@@ -88,15 +88,15 @@ def _part(fields: Fields, name: str) -> Part:
             else fields.string(name)
         )
     if fields.at_most_one(name, name + "Path") == [name + "Path"]:
-        return expression(fields.get(name + "Path"), fields.pointer, name + "Path")
+        return compile_field_expression(fields.get(name + "Path"), fields.pointer, name + "Path")
     return fields.string(name)
 
 
-def _value(field: str, part: Part, data: Any, branch: Branch) -> str | None:
+def _evaluate_fail_text(field: str, part: FailText, data: Any, branch: Branch) -> str | None:
     if part is None or isinstance(part, str):
         return part
     if isinstance(part, Template):
-        return str(part.typed("string", states_of(data), branch))
+        return str(part.evaluate_typed("string", states_variable(data), branch))
     value = look_up(part, field, data, branch)
     if not isinstance(value, str):
         raise EvaluationError(f"The {field} parameter does not reference a string: {compact(value)}")
@@ -106,11 +106,11 @@ def _value(field: str, part: Part, data: Any, branch: Branch) -> str | None:
 LONGEST_WAIT_S = 2**31 - 1
 """The longest Wait that does not fail; 24,855 days are accepted and 24,856 are not (recorded)."""
 
-FORMS = ("Seconds", "Timestamp", "SecondsPath", "TimestampPath")
+TIME_FIELDS = ("Seconds", "Timestamp", "SecondsPath", "TimestampPath")
 _FORMAT = "ISO-8601 extended offset date-time format string"
 
 
-class Wait(Flowing):
+class Wait(StateWithNext):
     """A Wait state."""
 
     type = "Wait"
@@ -118,8 +118,8 @@ class Wait(Flowing):
     def __init__(self, name: str, fields: Fields) -> None:
         super().__init__(name, fields)
         self.flow: Flow = QueryFlow(fields) if fields.is_jsonata else Dataflow(fields)
-        self.assigns = self.flow.assigns
-        forms = FORMS[:2] if fields.is_jsonata else FORMS
+        self.assigned_variables = self.flow.assigned_variables
+        forms = TIME_FIELDS[:2] if fields.is_jsonata else TIME_FIELDS
         if not fields.at_most_one(*forms):
             raise DefinitionError(fields.pointer, f"one of these fields is required: {', '.join(forms)}")
 
@@ -129,18 +129,18 @@ class Wait(Flowing):
                 raise fields.error_for(name, "String does not match RFC3339 timestamp")
             return text
 
-        self.seconds = Amount(fields, "Seconds", 0)
-        self.timestamp = Given(fields, "Timestamp", "string", fixed)
+        self.seconds = NumberField(fields, "Seconds", 0)
+        self.timestamp = DynamicField(fields, "Timestamp", "string", fixed)
         fields.refuse_unread("a Wait state")
 
     async def run(self, branch: Branch, data: Any) -> Step:
         """Wait, then return Next and the output."""
-        narrowed = self.flow.narrowed(data, branch)
+        narrowed = self.flow.narrow_input(data, branch)
         now_ms = branch.clock.now_ms()
-        given = self.seconds if self.seconds.present else self.timestamp
-        value = given.find(narrowed, narrowed, branch)
+        given = self.seconds if self.seconds.is_present else self.timestamp
+        value = given.evaluate(narrowed, narrowed, branch)
         if value is MISSING:
-            raise given.missing()
+            raise given.missing_error()
         until_ms = now_ms + self._duration_s(value) * 1000 if given is self.seconds else self._instant_ms(value)
         if until_ms - now_ms > LONGEST_WAIT_S * 1000:
             raise EvaluationError("Wait state delay is too long.")
@@ -168,10 +168,10 @@ class Wait(Flowing):
 class Rule:
     """A top-level Choice Rule. settle: returns the state's output and stages its variables."""
 
-    holds: Callable[[Any, Branch], bool]
+    is_met: Callable[[Any, Branch], bool]
     next: str
     settle: Callable[[Any, Branch], Any]
-    assigns: list[tuple[str, str]]
+    assigned_variables: list[tuple[str, str]]
 
 
 class Choice(State):
@@ -188,10 +188,13 @@ class Choice(State):
             raise fields.error_for("Choices", "must hold at least one rule")
         where = fields.pointer_of("Choices")
         self.rules = [
-            _rule(fields.child_fields(rule, child_pointer(where, index)), index, self.flow)
+            _compile_rule(fields.child_fields(rule, child_pointer(where, index)), index, self.flow)
             for index, rule in enumerate(rules)
         ]
-        self.assigns = [*self.flow.assigns, *(each for rule in self.rules for each in rule.assigns)]
+        self.assigned_variables = [
+            *self.flow.assigned_variables,
+            *(each for rule in self.rules for each in rule.assigned_variables),
+        ]
         self.default = fields.string("Default")
         self.targets = [(rule.next, f"Choices/{index}/Next") for index, rule in enumerate(self.rules)]
         if self.default is not None:
@@ -200,9 +203,9 @@ class Choice(State):
 
     async def run(self, branch: Branch, data: Any) -> Step:
         """Return the Next of the first rule that holds, or Default; raises EvaluationError if there is neither."""
-        narrowed = self.flow.narrowed(data, branch)
+        narrowed = self.flow.narrow_input(data, branch)
         for rule in self.rules:
-            if rule.holds(narrowed, branch):
+            if rule.is_met(narrowed, branch):
                 return rule.next, rule.settle(narrowed, branch)
         if self.default is None:
             raise EvaluationError(
@@ -212,13 +215,13 @@ class Choice(State):
         return self.default, self.flow.finish(narrowed, narrowed, branch)
 
 
-def _rule(fields: Fields, index: int, flow: Flow) -> Rule:
+def _compile_rule(fields: Fields, index: int, flow: Flow) -> Rule:
     fields.require("Next")
     target = fields.string("Next") or ""
     if fields.is_jsonata or not isinstance(flow, Dataflow):
-        rule = _query_rule(fields, index, target)
+        rule = _compile_query_rule(fields, index, target)
     else:
-        assignment = assigned(fields)
+        assignment = read_assignment(fields)
 
         def settle(narrowed: Any, branch: Branch) -> Any:
             assignment.stage(narrowed, branch)
@@ -229,7 +232,7 @@ def _rule(fields: Fields, index: int, flow: Flow) -> Rule:
     return rule
 
 
-def _query_rule(fields: Fields, index: int, target: str) -> Rule:
+def _compile_query_rule(fields: Fields, index: int, target: str) -> Rule:
     fields.require("Condition")
     fields.string("Comment")
     value = fields.get("Condition")
@@ -238,8 +241,8 @@ def _query_rule(fields: Fields, index: int, target: str) -> Rule:
     condition = Template(value, fields.pointer_of("Condition"), f"Choices[{index}]/Condition")
     outcome = Outcome(fields, f"Choices[{index}]/")
     return Rule(
-        lambda raw, branch: condition.typed("boolean", states_of(raw), branch) is True,
+        lambda raw, branch: condition.evaluate_typed("boolean", states_variable(raw), branch) is True,
         target,
-        lambda raw, branch: outcome.settle(raw, states_of(raw), branch),
-        outcome.assigns,
+        lambda raw, branch: outcome.settle(raw, states_variable(raw), branch),
+        outcome.assigned_variables,
     )

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields, child_pointer
 from states_language.failures import StateError
-from states_language.jsonata.query_flow import Outcome, states_of
-from states_language.jsonpath.dataflow import assigned, result_path
+from states_language.jsonata.query_flow import Outcome, states_variable
+from states_language.jsonpath.dataflow import read_assignment, result_path
 from states_language.tasks.stubs import YEAR_MS
 
 Settle = Callable[[Any, dict[str, str | None], Branch], Any]
@@ -99,26 +99,26 @@ def compile_retry(fields: Fields) -> tuple[Retrier, ...]:
         return ()
     # Most states of a machine have the same Retriers.
     written = repr(values)
-    if (retriers := _KNOWN.get(written)) is None:
-        retriers = tuple(_retrier(each, last) for each, last in _elements(fields, "Retry"))
-        if len(_KNOWN) >= _MOST_KNOWN:
-            _KNOWN.clear()
-        _KNOWN[written] = retriers
+    if (retriers := _COMPILED.get(written)) is None:
+        retriers = tuple(_compile_retrier(each, last) for each, last in _elements(fields, "Retry"))
+        if len(_COMPILED) >= _MOST_COMPILED:
+            _COMPILED.clear()
+        _COMPILED[written] = retriers
     return retriers
 
 
 def is_known(values: Any) -> bool:
     """Return whether these Retriers were compiled before."""
-    return repr(values) in _KNOWN
+    return repr(values) in _COMPILED
 
 
-_KNOWN: dict[str, tuple[Retrier, ...]] = {}
-_MOST_KNOWN = 256
+_COMPILED: dict[str, tuple[Retrier, ...]] = {}
+_MOST_COMPILED = 256
 
 
 def compile_catch(fields: Fields) -> tuple[Catcher, ...]:
     """Return the Catchers of a state; raises DefinitionError."""
-    return tuple(_catcher(each, last, i) for i, (each, last) in enumerate(_elements(fields, "Catch")))
+    return tuple(_compile_catcher(each, last, i) for i, (each, last) in enumerate(_elements(fields, "Catch")))
 
 
 def _elements(fields: Fields, name: str) -> list[tuple[Fields, bool]]:
@@ -129,8 +129,8 @@ def _elements(fields: Fields, name: str) -> list[tuple[Fields, bool]]:
     ]
 
 
-def _retrier(fields: Fields, last: bool) -> Retrier:
-    errors = _errors(fields, last)
+def _compile_retrier(fields: Fields, last: bool) -> Retrier:
+    errors = _read_error_names(fields, last)
     jitter = fields.string("JitterStrategy")
     if jitter not in (None, "FULL", "NONE"):
         raise fields.error_for("JitterStrategy", "must be FULL or NONE")
@@ -151,19 +151,19 @@ def _retrier(fields: Fields, last: bool) -> Retrier:
     )
 
 
-def _catcher(fields: Fields, last: bool, index: int) -> Catcher:
+def _compile_catcher(fields: Fields, last: bool, index: int) -> Catcher:
     fields.require("Next")
-    errors = _errors(fields, last)
-    settle, assigns = _queried(fields, index) if fields.is_jsonata else _pathed(fields)
+    errors = _read_error_names(fields, last)
+    settle, assigns = _compile_jsonata_settle(fields, index) if fields.is_jsonata else _compile_jsonpath_settle(fields)
     catcher = Catcher(errors, fields.string("Next") or "", settle, assigns)
     fields.string("Comment")
     fields.refuse_unread("a Catcher")
     return catcher
 
 
-def _pathed(fields: Fields) -> tuple[Settle, list[tuple[str, str]]]:
+def _compile_jsonpath_settle(fields: Fields) -> tuple[Settle, list[tuple[str, str]]]:
     """Return a JSONPath Catcher's `settle`: ResultPath puts the error output into the input, Assign reads only it."""
-    path, assignment = result_path(fields), assigned(fields)
+    path, assignment = result_path(fields), read_assignment(fields)
 
     def settle(raw: Any, error_output: dict[str, str | None], branch: Branch) -> Any:
         assignment.stage(error_output, branch)
@@ -172,18 +172,18 @@ def _pathed(fields: Fields) -> tuple[Settle, list[tuple[str, str]]]:
     return settle, assignment.names
 
 
-def _queried(fields: Fields, index: int) -> tuple[Settle, list[tuple[str, str]]]:
+def _compile_jsonata_settle(fields: Fields, index: int) -> tuple[Settle, list[tuple[str, str]]]:
     """Return a JSONata Catcher's `settle`: $states.errorOutput is also the output if there is no Output (recorded)."""
     outcome = Outcome(fields, f"Catch[{index}]/")
     return (
         lambda raw, error_output, branch: outcome.settle(
-            error_output, states_of(raw, errorOutput=error_output), branch
+            error_output, states_variable(raw, errorOutput=error_output), branch
         ),
-        outcome.assigns,
+        outcome.assigned_variables,
     )
 
 
-def _errors(fields: Fields, last: bool) -> tuple[str, ...]:
+def _read_error_names(fields: Fields, last: bool) -> tuple[str, ...]:
     fields.require("ErrorEquals")
     names = fields.array("ErrorEquals")
     if set(map(type, names)) != {str}:

@@ -15,8 +15,8 @@ from states_language.definition.fields import Fields
 from states_language.failures import EvaluationError, Halted, HeartbeatMissed, StateError, TaskFailure
 from states_language.history import failure_details, is_within_limit, payload_details
 from states_language.jsonata.evaluation import is_query
-from states_language.states.amounts import Amount, filled
-from states_language.states.base import Retrying
+from states_language.states.amounts import NumberField, compile_filler
+from states_language.states.base import StateWithRetry
 from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, Pending, TaskTimers, new_token
 from states_language.tasks.calls import TaskCall, Whole
 from states_language.tasks.resources import TOKEN, Resource, function_name, payload_of, read_resource, wrapped
@@ -24,7 +24,7 @@ from states_language.timestamps import http_date
 from states_language.values import MISSING, compact, too_large, written
 
 
-class Task(Retrying):
+class Task(StateWithRetry):
     """A Task state."""
 
     type = "Task"
@@ -42,8 +42,8 @@ class Task(Retrying):
             named = isinstance(parameters, dict) and {"FunctionName", "FunctionName.$"} & parameters.keys()
             if not named and not is_query(parameters):
                 raise fields.error_for(where, "the field 'FunctionName' is required but was missing")
-        self.timeout_s = Amount(fields, "TimeoutSeconds", 1)
-        self.heartbeat_s = Amount(fields, "HeartbeatSeconds", 1)
+        self.timeout_s = NumberField(fields, "TimeoutSeconds", 1)
+        self.heartbeat_s = NumberField(fields, "HeartbeatSeconds", 1)
         if (self.heartbeat_s.value or 0) >= (self.timeout_s.value or math.inf):
             raise fields.error_for("HeartbeatSeconds", "must be smaller than TimeoutSeconds")
         self.credentials = Credentials(fields) if "Credentials" in fields else None
@@ -66,28 +66,28 @@ class Task(Retrying):
                 pending.close()
 
     async def _attempt(self, branch: Branch, data: Any, pending: Pending | None) -> Any:
-        narrowed = self.flow.narrowed(data, branch)
-        timeout_s = _seconds(self.timeout_s, data, narrowed, branch)
-        heartbeat_s = _seconds(self.heartbeat_s, data, narrowed, branch)
-        parameters = self.flow.effective(data, branch)
+        narrowed = self.flow.narrow_input(data, branch)
+        timeout_s = _evaluate_seconds(self.timeout_s, data, narrowed, branch)
+        heartbeat_s = _evaluate_seconds(self.heartbeat_s, data, narrowed, branch)
+        parameters = self.flow.effective_input(data, branch)
         details: dict[str, Any] = {} if timeout_s is None else {"timeoutInSeconds": timeout_s}
         if heartbeat_s is not None:
             details["heartbeatInSeconds"] = heartbeat_s
         if self.credentials is not None:
             details["taskCredentials"] = self.credentials.details(data, narrowed, branch)
         if self.resource.activity and pending is not None:
-            call = self._call(branch, data, parameters, timeout_s, pending)
-            return await self._by_worker(branch, call, pending, details)
-        self.events.scheduled(branch, branch.payload_text(parameters), details)
-        self.events.started(branch)
+            call = self._make_call(branch, data, parameters, timeout_s, pending)
+            return await self._await_worker(branch, call, pending, details)
+        self.events.add_scheduled(branch, branch.payload_text(parameters), details)
+        self.events.add_started(branch)
         timers = TaskTimers(branch.clock, timeout_s, heartbeat_s)
-        with _Failing(self.events, branch, timers):
-            call = self._call(branch, data, parameters, timeout_s, pending)
-            result, text = await self._answered(branch, call, timers)
+        with _FailureRecorder(self.events, branch, timers):
+            call = self._make_call(branch, data, parameters, timeout_s, pending)
+            result, text = await self._await_result(branch, call, timers)
         self.events.add(branch, "Succeeded", payload_details("output", text))
         return result
 
-    async def _by_worker(self, branch: Branch, call: TaskCall, pending: Pending, details: dict[str, Any]) -> Any:
+    async def _await_worker(self, branch: Branch, call: TaskCall, pending: Pending, details: dict[str, Any]) -> Any:
         """Return the result of an activity, whose worker polls for the task and answers through its token."""
         try:
             await TaskTimers(branch.clock, None, None).wait(branch.execution.start_call(branch, call))
@@ -99,34 +99,36 @@ class Task(Retrying):
 
         def begun(worker: str | None) -> None:
             with contextlib.suppress(Halted):
-                self.events.started(branch, worker)
+                self.events.add_started(branch, worker)
             timers.heartbeat()
 
-        self.events.scheduled(branch, branch.payload_text(call.parameters), details)
+        self.events.add_scheduled(branch, branch.payload_text(call.parameters), details)
         pending.on_heartbeat = timers.heartbeat
         pending.when_started(begun)
-        with _Failing(self.events, branch, timers):
-            result, text = self._fitting(self._in_time(branch, await timers.wait(pending.outcome)))
+        with _FailureRecorder(self.events, branch, timers):
+            result, text = self._check_result_size(self._check_timeout(branch, await timers.wait(pending.outcome)))
         self.events.add(branch, "Succeeded", payload_details("output", text))
         return result
 
-    async def _answered(self, branch: Branch, call: TaskCall, timers: TaskTimers) -> tuple[Any, str]:
+    async def _await_result(self, branch: Branch, call: TaskCall, timers: TaskTimers) -> tuple[Any, str]:
         """Return the result and its text; raises TaskFailure, or StateError if the event is already recorded."""
         pending = call.pending
         if pending is None:
-            return self._sized(self._in_time(branch, await self._asked(branch, call, timers)), branch)
+            return self._wrap_answer(
+                self._check_timeout(branch, await self._await_answer(branch, call, timers)), branch
+            )
         pending.on_heartbeat = timers.heartbeat
         try:
-            submitted = await self._asked(branch, call, timers)
-            _, text = self._sized(self._in_time(branch, submitted), branch)
+            submitted = await self._await_answer(branch, call, timers)
+            _, text = self._wrap_answer(self._check_timeout(branch, submitted), branch)
         except TaskFailure as problem:
             # "TaskSubmitFailed: … a task that failed to submit" (API reference, HistoryEvent); not recorded.
             self.events.add(branch, "SubmitFailed", failure_details(problem.error, problem.cause))
             raise problem.of_state() from None
         self.events.add(branch, "Submitted", payload_details("output", text))
-        return self._fitting(self._in_time(branch, await timers.wait(pending.outcome)))
+        return self._check_result_size(self._check_timeout(branch, await timers.wait(pending.outcome)))
 
-    async def _asked(self, branch: Branch, call: TaskCall, timers: TaskTimers) -> Any:
+    async def _await_answer(self, branch: Branch, call: TaskCall, timers: TaskTimers) -> Any:
         """Return the answer; a call that no service takes fails with States.Runtime and without TaskFailed."""
         try:
             return await timers.wait(branch.execution.start_call(branch, call))
@@ -135,13 +137,13 @@ class Task(Retrying):
                 raise EvaluationError(problem.cause or "") from None
             raise
 
-    def _in_time(self, branch: Branch, answer: Any) -> Any:
+    def _check_timeout(self, branch: Branch, answer: Any) -> Any:
         if answer is TIMED_OUT or answer is NO_HEARTBEAT:
             self.events.add(branch, "TimedOut", {"error": "States.Timeout"})
             raise HeartbeatMissed if answer is NO_HEARTBEAT else StateError("States.Timeout", None)
         return answer
 
-    def _call(
+    def _make_call(
         self, branch: Branch, data: Any, parameters: Any, timeout_s: int | None, pending: Pending | None
     ) -> TaskCall:
         resource, function, payload = self.resource, self.resource.function, parameters
@@ -168,14 +170,14 @@ class Task(Retrying):
             input=data,
         )
 
-    def _sized(self, result: Any, branch: Branch) -> tuple[Any, str]:
+    def _wrap_answer(self, result: Any, branch: Branch) -> tuple[Any, str]:
         """Return the answer as the state sees it, and its text."""
         if self.resource.invokes and not isinstance(result, Whole):
             request_id = uuid4(branch.random)
             result = wrapped(result, compact(result), request_id, http_date(branch.clock.now_ms()))
-        return self._fitting(result)
+        return self._check_result_size(result)
 
-    def _fitting(self, result: Any) -> tuple[Any, str]:
+    def _check_result_size(self, result: Any) -> tuple[Any, str]:
         """Return the result and its text; a result over the limit fails the Task.
 
         States.ALL catches this failure for a Lambda function (recorded), and for no other Task (Developer Guide, "Error
@@ -189,7 +191,7 @@ class Task(Retrying):
         return result, text
 
 
-class _Failing:
+class _FailureRecorder:
     """Records a TaskFailure of its body and raises it as StateError; cancels the time-outs at its end."""
 
     __slots__ = ("_branch", "_events", "_timers")
@@ -209,9 +211,9 @@ class _Failing:
             self._timers.cancel()
 
 
-def _seconds(limit: Amount, data: Any, narrowed: Any, branch: Branch) -> int | None:
-    value = limit.find(data, narrowed, branch)
-    if value is None and not limit.present:
+def _evaluate_seconds(limit: NumberField, data: Any, narrowed: Any, branch: Branch) -> int | None:
+    value = limit.evaluate(data, narrowed, branch)
+    if value is None and not limit.is_present:
         return None
     if value is MISSING and limit.path:
         limit.path.read(narrowed, branch)  # raises, in the words for an InputPath that leads nowhere
@@ -224,7 +226,7 @@ class Credentials:
     """The field Credentials."""
 
     def __init__(self, fields: Fields) -> None:
-        self._filled = filled(fields, "Credentials", "Credentials")
+        self._fill = compile_filler(fields, "Credentials", "Credentials")
         inner = fields.child_fields(fields.get("Credentials"), fields.pointer_of("Credentials"))
         role = {"RoleArn"} if fields.is_jsonata else {"RoleArn", "RoleArn.$"}
         if not any(name in inner for name in role):
@@ -235,7 +237,7 @@ class Credentials:
 
     def details(self, raw: Any, narrowed: Any, branch: Branch) -> dict[str, Any]:
         """Return the role as a detail of TaskScheduled; {} if there is none."""
-        credentials = self._filled(raw, narrowed, branch)
+        credentials = self._fill(raw, narrowed, branch)
         if not isinstance(credentials["RoleArn"], str):
             raise EvaluationError(
                 f"The value of the field 'RoleArn' has an invalid format: {compact(credentials['RoleArn'])}"
@@ -250,20 +252,20 @@ class TaskEvents:
         self._resource = resource
         self._kind = "LambdaFunction" if resource.function else "Activity" if resource.activity else "Task"
         is_service = self._kind == "Task"
-        self._named = {"resourceType": resource.type, "resource": resource.name} if is_service else {}
+        self._resource_details = {"resourceType": resource.type, "resource": resource.name} if is_service else {}
 
     def add(self, branch: Branch, what: str, details: Mapping[str, Any]) -> None:
         """Add an event such as TaskSucceeded."""
-        branch.add(f"{self._kind}{what}", {**self._named, **details})
+        branch.add(f"{self._kind}{what}", {**self._resource_details, **details})
 
-    def scheduled(self, branch: Branch, text: str, more: Mapping[str, Any]) -> None:
+    def add_scheduled(self, branch: Branch, text: str, more: Mapping[str, Any]) -> None:
         """Add the event of the call, with its parameters as text."""
-        if self._named:
+        if self._resource_details:
             self.add(branch, "Scheduled", {"region": branch.execution.identity.region, "parameters": text, **more})
         else:
             self.add(branch, "Scheduled", {"resource": self._resource.text, **payload_details("input", text), **more})
 
-    def started(self, branch: Branch, worker: str | None = None) -> None:
+    def add_started(self, branch: Branch, worker: str | None = None) -> None:
         """Add the event that the work started; an activity starts when a worker takes it."""
         if self._kind == "LambdaFunction":
             branch.add("LambdaFunctionStarted")

@@ -106,15 +106,15 @@ class TaskTimers:
         self._clock = clock
         self._heartbeat_s = heartbeat_s
         self._future: asyncio.Future[Any] | None = None
-        self._over: Any = None
-        self._limit = self._timer(timeout_s, TIMED_OUT)
-        self._silence = None if silent else self._timer(heartbeat_s, NO_HEARTBEAT)
+        self._expired_with: Any = None
+        self._timeout_timer = self._start_timer(timeout_s, TIMED_OUT)
+        self._heartbeat_timer = None if silent else self._start_timer(heartbeat_s, NO_HEARTBEAT)
 
     async def wait(self, future: "asyncio.Future[Any]") -> Any:
         """Return the future's result, TIMED_OUT or NO_HEARTBEAT; raises the result if it is a TaskFailure."""
         self._future = future
-        if self._over is not None and not future.done():
-            future.set_result(self._over)
+        if self._expired_with is not None and not future.done():
+            future.set_result(self._expired_with)
         answer = await future
         if isinstance(answer, TaskFailure):
             raise answer
@@ -122,23 +122,23 @@ class TaskTimers:
 
     def heartbeat(self) -> None:
         """Restart the heartbeat time."""
-        if self._silence is not None:
-            self._silence.cancel()
-        self._silence = self._timer(self._heartbeat_s, NO_HEARTBEAT)
+        if self._heartbeat_timer is not None:
+            self._heartbeat_timer.cancel()
+        self._heartbeat_timer = self._start_timer(self._heartbeat_s, NO_HEARTBEAT)
 
     def cancel(self) -> None:
         """Cancel both time-outs."""
-        for timer in (self._limit, self._silence):
+        for timer in (self._timeout_timer, self._heartbeat_timer):
             if timer is not None:
                 timer.cancel()
 
-    def _timer(self, after_s: int | None, verdict: Any) -> Timer | None:
+    def _start_timer(self, after_s: int | None, verdict: Any) -> Timer | None:
         if after_s is None:
             return None
         return self._clock.call_at(self._clock.now_ms() + after_s * 1000, lambda: self._expire(verdict))
 
     def _expire(self, verdict: Any) -> None:
-        self._over = verdict
+        self._expired_with = verdict
         if self._future is not None and not self._future.done():
             self._future.set_result(verdict)
 
@@ -166,15 +166,15 @@ class Tokens:
 
     def succeed(self, token: str, result: Any) -> None:
         """SendTaskSuccess with a JSON value. Raises TokenClosed or TokenUnknown."""
-        self._accepted(self._find(token).succeed(result))
+        self._require_accepted(self._find(token).succeed(result))
 
     def fail(self, token: str, error: str | None = None, cause: str | None = None) -> None:
         """SendTaskFailure. Raises TokenClosed or TokenUnknown."""
-        self._accepted(self._find(token).fail(error, cause))
+        self._require_accepted(self._find(token).fail(error, cause))
 
     def heartbeat(self, token: str) -> None:
         """SendTaskHeartbeat. Raises TokenClosed or TokenUnknown."""
-        self._accepted(self._find(token).heartbeat())
+        self._require_accepted(self._find(token).heartbeat())
 
     def check(self, token: str) -> None:
         """Raises TokenUnknown for a text that is not a task token."""
@@ -186,7 +186,7 @@ class Tokens:
             return self._waiting[token]
         raise TokenClosed if is_token(token) else TokenUnknown
 
-    def _accepted(self, taken: bool) -> None:
+    def _require_accepted(self, taken: bool) -> None:
         if not taken:
             raise TokenClosed
 
@@ -210,13 +210,13 @@ class Ended:
 def settle(pending: Pending, pattern: str, ended: Ended) -> None:
     """Complete the Task that waits for the execution, with the execution's success or failure."""
     if ended.status == "SUCCEEDED":
-        pending.succeed(_described(ended, parse=pattern == SYNC_2))
+        pending.succeed(_describe_execution(ended, parse=pattern == SYNC_2))
     else:
         # A failed execution's input is a text in both forms (measured by others).
-        pending.fail("States.TaskFailed", compact(_described(ended, parse=False)))
+        pending.fail("States.TaskFailed", compact(_describe_execution(ended, parse=False)))
 
 
-def _described(ended: Ended, *, parse: bool) -> dict[str, Any]:
+def _describe_execution(ended: Ended, *, parse: bool) -> dict[str, Any]:
     result: dict[str, Any] = {
         "Cause": ended.cause,
         "Error": ended.error,

@@ -64,10 +64,10 @@ def _stack_trace(raised: Exception) -> list[str]:
             lines.append(_FORMATTED[key])
         frames = frames.tb_next
     # The runtime says how often a line of a recursion is repeated.
-    return lines if len(lines) < 2 or len(set(lines)) == len(lines) else _folded(raised)
+    return lines if len(lines) < 2 or len(set(lines)) == len(lines) else _folded_trace(raised)
 
 
-def _folded(raised: Exception) -> list[str]:
+def _folded_trace(raised: Exception) -> list[str]:
     frames = traceback.extract_tb(raised.__traceback__)[1:]
     return traceback.format_list([frame for frame in frames if frame.name != awaited.__name__])
 

@@ -35,9 +35,9 @@ from states_language.virtual_loop import owner
 Function = Callable[[Any, Any], Any]
 """Called with the payload and a lambda_context; returns the result, or an awaitable of it."""
 
-_KEPT: set[asyncio.Task[Any]] = set()
+_RUNNING_TASKS: set[asyncio.Task[Any]] = set()
 """Tasks of functions that have not ended. Without this reference Python would close the coroutine and run `finally`."""
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(_KEPT))  # keeps the set even while the interpreter shuts down
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_RUNNING_TASKS))  # keeps the set even while the interpreter shuts down
 
 
 class LambdaContext:
@@ -158,9 +158,9 @@ class Functions:
         lambda_context = LambdaContext(self.clock, name, invocation.request_id, deadline_ms, call)
         context = copy_context()
         context.run(owner.set, invocation)
-        work = loop.create_task(_run(invocation, function, copied(payload), lambda_context), context=context)
-        _KEPT.add(work)
-        work.add_done_callback(_KEPT.discard)
+        work = loop.create_task(_run_function(invocation, function, copied(payload), lambda_context), context=context)
+        _RUNNING_TASKS.add(work)
+        work.add_done_callback(_RUNNING_TASKS.discard)
         message = f"Task timed out after {self.function_timeout_s:.2f} seconds"
         limit = self.clock.call_at(deadline_ms, lambda: invocation.kill(KILLED, message))
         self.running.append(invocation)
@@ -195,7 +195,9 @@ class StandIns(Functions):
         return await super().perform(call)
 
 
-async def _run(invocation: Invocation, function: Function, payload: Any, lambda_context: LambdaContext) -> None:
+async def _run_function(
+    invocation: Invocation, function: Function, payload: Any, lambda_context: LambdaContext
+) -> None:
     """Run the function and set the invocation's answer: its result, or its exception as AWS's runtime reports it."""
     try:
         result = function(payload, lambda_context)

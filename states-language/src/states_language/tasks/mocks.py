@@ -56,9 +56,9 @@ class MockConfig:
 def read_mocks(source: Mapping[str, Any] | str | os.PathLike[str]) -> MockConfig:
     """Return the configuration in a file or in data; raises MockError."""
     if not isinstance(source, str | os.PathLike):
-        return _config(source)
+        return _read_config(source)
     try:
-        return _config(read_data(source))
+        return _read_config(read_data(source))
     except DefinitionError as problem:
         place = "" if problem.rule.startswith(str(source)) else f"{source}: "
         raise MockError(place + problem.rule) from None
@@ -66,31 +66,36 @@ def read_mocks(source: Mapping[str, Any] | str | os.PathLike[str]) -> MockConfig
         raise MockError(f"{source}: {problem}") from None
 
 
-def _config(data: Any) -> MockConfig:
-    top = _members("the configuration", data, "StateMachines", "MockedResponses")
+def _read_config(data: Any) -> MockConfig:
+    top = _check_members("the configuration", data, "StateMachines", "MockedResponses")
     mocks = {
-        name: _mock(name, value) for name, value in _object("MockedResponses", top.get("MockedResponses", {})).items()
+        name: _read_mock(name, value)
+        for name, value in _require_object("MockedResponses", top.get("MockedResponses", {})).items()
     }
     cases: dict[str, dict[str, dict[str, Mock]]] = {}
-    for machine, value in _object("StateMachines", top.get("StateMachines", {})).items():
+    for machine, value in _require_object("StateMachines", top.get("StateMachines", {})).items():
         where = f"StateMachines.{machine}"
-        tests = _object(f"{where}.TestCases", _members(where, value, "TestCases").get("TestCases", {}))
+        tests = _require_object(f"{where}.TestCases", _check_members(where, value, "TestCases").get("TestCases", {}))
         cases[machine] = {
-            case: {state: _named(f"{where}.TestCases.{case}.{state}", name, mocks) for state, name in states.items()}
-            for case, states in ((case, _object(f"{where}.TestCases.{case}", each)) for case, each in tests.items())
+            case: {
+                state: _find_mock(f"{where}.TestCases.{case}.{state}", name, mocks) for state, name in states.items()
+            }
+            for case, states in (
+                (case, _require_object(f"{where}.TestCases.{case}", each)) for case, each in tests.items()
+            )
         }
     return MockConfig(cases)
 
 
-def _named(where: str, name: Any, mocks: Mapping[str, Mock]) -> Mock:
+def _find_mock(where: str, name: Any, mocks: Mapping[str, Mock]) -> Mock:
     if not isinstance(name, str) or name not in mocks:
         raise MockError(f"{where}: there is no response {json.dumps(name)} in MockedResponses")
     return mocks[name]
 
 
-def _mock(name: str, value: Any) -> Mock:
+def _read_mock(name: str, value: Any) -> Mock:
     where, attempts = f"MockedResponses.{name}", dict[range, Behaviour]()
-    for key, response in _object(where, value).items():
+    for key, response in _require_object(where, value).items():
         match = _ATTEMPTS.fullmatch(key)
         bounds = (int(match[1]), int(match[2] or match[1])) if match and len(key) < 12 else (1, 0)
         if not bounds[0] <= bounds[1] <= MOST_ATTEMPTS:
@@ -98,32 +103,32 @@ def _mock(name: str, value: Any) -> Mock:
         chosen = range(bounds[0], bounds[1] + 1)
         if any(chosen.start < other.stop and other.start < chosen.stop for other in attempts):
             raise MockError(f"{where}: '{key}' is an attempt that has another response")
-        attempts[chosen] = _behaviour(f"{where}.{key}", response)
+        attempts[chosen] = _read_behaviour(f"{where}.{key}", response)
     if not attempts:
         raise MockError(f"{where}: has no response")
     return Mock(name, attempts)
 
 
-def _behaviour(where: str, value: Any) -> Behaviour:
-    response = _members(where, value, "Return", "Throw")
+def _read_behaviour(where: str, value: Any) -> Behaviour:
+    response = _check_members(where, value, "Return", "Throw")
     if len(response) != 1:
         raise MockError(f"{where}: needs one of Return and Throw")
     if "Return" in response:
         return Behaviour(answer=Whole(response["Return"]))
-    thrown = _members(f"{where}.Throw", response["Throw"], "Error", "Cause")
+    thrown = _check_members(f"{where}.Throw", response["Throw"], "Error", "Cause")
     if not isinstance(thrown.get("Error"), str) or not isinstance(thrown.get("Cause", ""), str):
         raise MockError(f"{where}.Throw: needs an Error, and may have a Cause, both texts")
     return Behaviour(error=thrown["Error"], cause=thrown.get("Cause"))
 
 
-def _members(where: str, value: Any, *names: str) -> Mapping[str, Any]:
-    for name in (found := _object(where, value)):
+def _check_members(where: str, value: Any, *names: str) -> Mapping[str, Any]:
+    for name in (found := _require_object(where, value)):
         if name not in names:
             raise MockError(f"{where}: '{name}' is not one of {', '.join(names)}")
     return found
 
 
-def _object(where: str, value: Any) -> Mapping[str, Any]:
+def _require_object(where: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise MockError(f"{where}: must be a JSON object")
     return value

@@ -24,7 +24,7 @@ _SERVICE = re.compile(rf"{_ARN}:states:[^:]*:[^:]*:(aws-sdk:)?([A-Za-z0-9-]+):([
 
 
 _UNFILLED = re.compile(rf"{PLACEHOLDER.pattern}(?::[^:]+)?")
-_OF_FUNCTION = re.compile(r"\.(?:arn|invoke_arn|qualified_arn)$", re.IGNORECASE)
+_ARN_SUFFIX = re.compile(r"\.(?:arn|invoke_arn|qualified_arn)$", re.IGNORECASE)
 """How CloudFormation and Terraform end the name of a function's ARN."""
 
 
@@ -79,19 +79,19 @@ def read_resource(text: str) -> Resource | str:
     if match is None and named:
         return Resource(text, "lambda", "invoke", False, function_name(text), is_placeholder=True)
     if match is None:
-        return _unknown(text, "it is neither the ARN of a Lambda function nor arn:aws:states:::service:action")
+        return _unknown_rule(text, "it is neither the ARN of a Lambda function nor arn:aws:states:::service:action")
     sdk, service, action, pattern = match.group(1) is not None, match.group(2), match.group(3), match.group(4) or ""
     actions = OPTIMISED.get(service, {})
     if not sdk and action not in actions:
-        return _unknown(text, f"for this action it is {text.replace(':::', ':::aws-sdk:')}")
+        return _unknown_rule(text, f"for this action it is {text.replace(':::', ':::aws-sdk:')}")
     allowed = SDK_PATTERNS if sdk else actions[action]
     if pattern not in allowed:
         ways = " or ".join(f".{each}" for each in sorted(allowed) if each) or "none"
-        return _unknown(text, f"{service}:{action} has no .{pattern}; what it may be waited for with: {ways}")
+        return _unknown_rule(text, f"{service}:{action} has no .{pattern}; what it may be waited for with: {ways}")
     return Resource(text, service, action, sdk, None, pattern, named)
 
 
-def _unknown(text: str, hint: str) -> str:
+def _unknown_rule(text: str, hint: str) -> str:
     return f"{unrecognized(text)} ({hint})"
 
 
@@ -107,7 +107,7 @@ def unrecognized(text: str) -> str:
 def function_name(reference: str) -> str:
     """Return the bare name in a function's name, partial ARN or ARN, without qualifier, or that of a placeholder."""
     if match := _UNFILLED.fullmatch(reference):
-        return _OF_FUNCTION.sub("", match[2])
+        return _ARN_SUFFIX.sub("", match[2])
     return reference.rpartition("function:")[2].split(":")[0]
 
 
@@ -167,42 +167,45 @@ _TOKEN = frozenset({"", TOKEN})
 _JOB = frozenset({"", SYNC})
 
 
-def _all(patterns: frozenset[str], *actions: str) -> dict[str, frozenset[str]]:
+def _actions_with(patterns: frozenset[str], *actions: str) -> dict[str, frozenset[str]]:
     return dict.fromkeys(actions, patterns)
 
 
 OPTIMISED: dict[str, dict[str, frozenset[str]]] = {
-    "apigateway": _all(_TOKEN, "invoke"),
-    "athena": _all(_JOB, "startQueryExecution")
-    | _all(_ANSWER, "stopQueryExecution", "getQueryExecution", "getQueryResults"),
-    "batch": _all(_JOB, "submitJob"),
-    "bedrock": _all(_TOKEN, "invokeModel") | _all(_JOB, "createModelCustomizationJob"),
-    "codebuild": _all(_JOB, "startBuild", "startBuildBatch", "retryBuildBatch")
-    | _all(_ANSWER, "stopBuild", "stopBuildBatch", "deleteBuildBatch", "batchDeleteBuilds", "batchGetReports"),
-    "databrew": _all(_JOB, "startJobRun"),
-    "dynamodb": _all(_ANSWER, "getItem", "putItem", "updateItem", "deleteItem"),
-    "ecs": _all(_JOB | _TOKEN, "runTask"),
-    "eks": _all(_JOB, "createCluster", "deleteCluster", "createFargateProfile", "deleteFargateProfile")
-    | _all(_JOB, "createNodegroup", "deleteNodegroup")
-    | _all(_JOB | _TOKEN, "runJob")
-    | _all(_ANSWER, "call"),
-    "elasticmapreduce": _all(_JOB, "createCluster", "terminateCluster", "addStep")
-    | _all(_ANSWER, "cancelStep", "setClusterTerminationProtection")
-    | _all(_ANSWER, "modifyInstanceFleetByName", "modifyInstanceGroupByName"),
-    "emr-containers": _all(_JOB, "deleteVirtualCluster", "startJobRun") | _all(_ANSWER, "createVirtualCluster"),
-    "emr-serverless": _all(_JOB, "createApplication", "startApplication", "stopApplication", "deleteApplication")
-    | _all(_JOB, "startJobRun", "cancelJobRun"),
-    "events": _all(_TOKEN, "putEvents"),
-    "glue": _all(_JOB, "startJobRun"),
-    "http": _all(_ANSWER, "invoke"),
-    "lambda": _all(_TOKEN, "invoke"),
-    "mediaconvert": _all(_JOB, "createJob"),
-    "sagemaker": _all(_ANSWER, "createEndpoint", "createEndpointConfig", "createModel", "updateEndpoint")
-    | _all(_JOB, "createHyperParameterTuningJob", "createLabelingJob", "createProcessingJob")
-    | _all(_JOB, "createTrainingJob", "createTransformJob"),
-    "sns": _all(_TOKEN, "publish"),
-    "sqs": _all(_TOKEN, "sendMessage"),
-    "states": _all(_JOB | _TOKEN | {SYNC_2}, "startExecution"),
+    "apigateway": _actions_with(_TOKEN, "invoke"),
+    "athena": _actions_with(_JOB, "startQueryExecution")
+    | _actions_with(_ANSWER, "stopQueryExecution", "getQueryExecution", "getQueryResults"),
+    "batch": _actions_with(_JOB, "submitJob"),
+    "bedrock": _actions_with(_TOKEN, "invokeModel") | _actions_with(_JOB, "createModelCustomizationJob"),
+    "codebuild": _actions_with(_JOB, "startBuild", "startBuildBatch", "retryBuildBatch")
+    | _actions_with(_ANSWER, "stopBuild", "stopBuildBatch", "deleteBuildBatch", "batchDeleteBuilds", "batchGetReports"),
+    "databrew": _actions_with(_JOB, "startJobRun"),
+    "dynamodb": _actions_with(_ANSWER, "getItem", "putItem", "updateItem", "deleteItem"),
+    "ecs": _actions_with(_JOB | _TOKEN, "runTask"),
+    "eks": _actions_with(_JOB, "createCluster", "deleteCluster", "createFargateProfile", "deleteFargateProfile")
+    | _actions_with(_JOB, "createNodegroup", "deleteNodegroup")
+    | _actions_with(_JOB | _TOKEN, "runJob")
+    | _actions_with(_ANSWER, "call"),
+    "elasticmapreduce": _actions_with(_JOB, "createCluster", "terminateCluster", "addStep")
+    | _actions_with(_ANSWER, "cancelStep", "setClusterTerminationProtection")
+    | _actions_with(_ANSWER, "modifyInstanceFleetByName", "modifyInstanceGroupByName"),
+    "emr-containers": _actions_with(_JOB, "deleteVirtualCluster", "startJobRun")
+    | _actions_with(_ANSWER, "createVirtualCluster"),
+    "emr-serverless": _actions_with(
+        _JOB, "createApplication", "startApplication", "stopApplication", "deleteApplication"
+    )
+    | _actions_with(_JOB, "startJobRun", "cancelJobRun"),
+    "events": _actions_with(_TOKEN, "putEvents"),
+    "glue": _actions_with(_JOB, "startJobRun"),
+    "http": _actions_with(_ANSWER, "invoke"),
+    "lambda": _actions_with(_TOKEN, "invoke"),
+    "mediaconvert": _actions_with(_JOB, "createJob"),
+    "sagemaker": _actions_with(_ANSWER, "createEndpoint", "createEndpointConfig", "createModel", "updateEndpoint")
+    | _actions_with(_JOB, "createHyperParameterTuningJob", "createLabelingJob", "createProcessingJob")
+    | _actions_with(_JOB, "createTrainingJob", "createTransformJob"),
+    "sns": _actions_with(_TOKEN, "publish"),
+    "sqs": _actions_with(_TOKEN, "sendMessage"),
+    "states": _actions_with(_JOB | _TOKEN | {SYNC_2}, "startExecution"),
 }
 """The integration patterns by service and action; "" is request and response. Any aws-sdk action has "" and TOKEN."""
 

@@ -28,7 +28,7 @@ T = TypeVar("T")
 KEYS = ("answer", "error", "cause", "delay_s", "never", "sequence")
 
 
-def read(name: str | None, case: str | None = None) -> Mapping[str, Answer]:
+def read_answers(name: str | None, case: str | None = None) -> Mapping[str, Answer]:
     """Return the answers in a file (.yml, .yaml, .json or .py) or in a module by its dotted name; raises Mistake.
 
     case: a test case; the file is then a mock configuration of Step Functions Local.
@@ -38,14 +38,14 @@ def read(name: str | None, case: str | None = None) -> Mapping[str, Answer]:
     if name is None:
         return {}
     if case is not None:
-        return mocks(name, lambda config: config.case(case))
+        return read_mock_config(name, lambda config: config.case(case))
     path = Path(name)
     if path.suffix in (".yml", ".yaml", ".json"):
-        return _behaviours(name, files.data(path, "The file of functions"))
-    return _functions(_module(name, path))
+        return _read_behaviours(name, files.data(path, "The file of functions"))
+    return _module_functions(_import_module(name, path))
 
 
-def mocks(name: str, wanted: Callable[[MockConfig], T]) -> T:
+def read_mock_config(name: str, wanted: Callable[[MockConfig], T]) -> T:
     """Return what `wanted` reads from a mock configuration; raises Mistake."""
     try:
         return wanted(read_mocks(name))
@@ -53,7 +53,7 @@ def mocks(name: str, wanted: Callable[[MockConfig], T]) -> T:
         raise Mistake(f"{problem}.") from None
 
 
-def _module(name: str, path: Path) -> ModuleType:
+def _import_module(name: str, path: Path) -> ModuleType:
     try:
         if path.suffix == ".py":
             spec = importlib.util.spec_from_file_location(f"functions.{path.stem}", path)
@@ -73,7 +73,7 @@ def _module(name: str, path: Path) -> ModuleType:
         raise Mistake(f"{name} cannot be imported: {type(problem).__name__}: {problem}.") from None
 
 
-def _functions(module: ModuleType) -> dict[str, Function]:
+def _module_functions(module: ModuleType) -> dict[str, Function]:
     """Return the module's FUNCTIONS, or its public functions, each under its name and its name with - for _."""
     listed = getattr(module, "FUNCTIONS", None)
     if isinstance(listed, dict):
@@ -88,25 +88,25 @@ def _functions(module: ModuleType) -> dict[str, Function]:
     return {name.replace("_", "-"): function for name, function in own.items()} | own
 
 
-def _behaviours(where: str, value: Any) -> dict[str, InTurn]:
+def _read_behaviours(where: str, value: Any) -> dict[str, InTurn]:
     if not isinstance(value, dict):
         raise Mistake(f"{where}: must be a mapping from functions' names to their answers.")
     if "StateMachines" in value:
         raise Mistake(f"{where} is a mock configuration of Step Functions Local: --case names one of its test cases.")
-    return {str(name): in_turn(*_sequence(f"{where}: {name}", behaviour)) for name, behaviour in value.items()}
+    return {str(name): in_turn(*_read_sequence(f"{where}: {name}", behaviour)) for name, behaviour in value.items()}
 
 
-def _sequence(where: str, value: Any) -> list[Behaviour]:
+def _read_sequence(where: str, value: Any) -> list[Behaviour]:
     _check_keys(where, value)
     if "sequence" not in value:
-        return [_behaviour(where, value)]
+        return [_read_behaviour(where, value)]
     listed = value["sequence"]
     if len(value) > 1 or not isinstance(listed, list) or not listed:
         raise Mistake(f"{where}: sequence must be the only key, and a list of at least one answer.")
-    return [_behaviour(f"{where}: sequence[{at}]", element) for at, element in enumerate(listed)]
+    return [_read_behaviour(f"{where}: sequence[{at}]", element) for at, element in enumerate(listed)]
 
 
-def _behaviour(where: str, value: Any) -> Behaviour:
+def _read_behaviour(where: str, value: Any) -> Behaviour:
     _check_keys(where, value)
     kinds = [key for key in ("answer", "error", "never", "sequence") if key in value]
     if len(kinds) > 1 or "sequence" in kinds:

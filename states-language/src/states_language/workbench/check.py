@@ -23,17 +23,17 @@ Report = dict[str, Any]
 def examine(path: Path, args: argparse.Namespace) -> Report:
     """Return the report on a file."""
     try:
-        definition = files.definition(path, args)
+        definition = files.read_definition_file(path, args)
     except Mistake as problem:
         return {"file": str(path), "unreadable": str(problem), "problems": [], "warnings": []}
     except DefinitionError as problem:
-        return {"file": str(path), "problems": [_problem({}, problem)], "warnings": []}
-    broken = [_problem(definition, one) for one in problems(definition)]
+        return {"file": str(path), "problems": [_describe_problem({}, problem)], "warnings": []}
+    broken = [_describe_problem(definition, one) for one in problems(definition)]
     advised = [] if broken else [asdict(one) for one in warnings(definition)]
     return {"file": str(path), "problems": broken, "warnings": advised}
 
 
-def _problem(definition: dict[str, Any], problem: DefinitionError) -> dict[str, str]:
+def _describe_problem(definition: dict[str, Any], problem: DefinitionError) -> dict[str, str]:
     """Return one problem; its `pointer` is / for the whole definition."""
     return {"pointer": problem.pointer, "rule": problem.rule, "hint": hint(definition, problem)}
 
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         for report in reports:
             print(
-                "\n".join(_lines(report)),
+                "\n".join(_report_lines(report)),
                 file=sys.stderr if "unreadable" in report or report["problems"] else sys.stdout,
             )
     if any("unreadable" in report for report in reports):
@@ -68,11 +68,11 @@ def run(args: argparse.Namespace) -> int:
     return int(any(report["problems"] or (args.strict and report["warnings"]) for report in reports))
 
 
-def _lines(report: Report) -> list[str]:
+def _report_lines(report: Report) -> list[str]:
     if "unreadable" in report:
         return [report["unreadable"]]
     counts = [(len(report["problems"]), "problem"), (len(report["warnings"]), "warning")]
-    said = ", ".join(files.counted(*count) for count in counts if count[0])
+    said = ", ".join(files.count_noun(*count) for count in counts if count[0])
     lines = [f"{report['file']}: {said or 'good'}"]
     for one in report["problems"]:
         lines += [f"  problem at {one['pointer']}", f"    {one['rule']}", f"    {one['hint']}"]

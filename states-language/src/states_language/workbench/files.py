@@ -40,7 +40,7 @@ def drawn(text: str, command: tuple[str, ...] = ("dot", "-Tsvg"), folder: Path |
     return done.stdout
 
 
-def counted(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """Return a number and what it counts: 1 event, 2 events."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
@@ -61,7 +61,7 @@ class Host:
     page: str = "docs/command.md"
 
 
-def definition(path: Path, args: argparse.Namespace) -> dict[str, Any]:
+def read_definition_file(path: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Return the definition in a file, its variables filled in.
 
     Raises Mistake if the file does not exist or names an unknown variable, DefinitionError if it is not a
@@ -80,7 +80,7 @@ def definition(path: Path, args: argparse.Namespace) -> dict[str, Any]:
         raise Mistake(f"{path}: {problem}") from None
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"{text} is not NAME=VALUE")
@@ -90,7 +90,11 @@ def _pair(text: str) -> tuple[str, str]:
 def add_substitute(parser: argparse.ArgumentParser) -> None:
     """Add the option that fills names in."""
     parser.add_argument(
-        "--substitute", type=_pair, action="append", metavar="NAME=VALUE", help="the value for ${NAME} (repeatable)"
+        "--substitute",
+        type=_parse_pair,
+        action="append",
+        metavar="NAME=VALUE",
+        help="the value for ${NAME} (repeatable)",
     )
 
 
@@ -100,10 +104,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--machine", metavar="ID", help="the logical id of one of several state machines in a template")
 
 
-def machine(path: Path, args: argparse.Namespace) -> Machine:
+def load_machine(path: Path, args: argparse.Namespace) -> Machine:
     """Return the machine in a file; raises Mistake with the first problem if it does not load."""
     try:
-        return load(definition(path, args))
+        return load(read_definition_file(path, args))
     except DefinitionError as problem:
         # The sentence about the file as a whole names it, and is the only problem.
         if problem.rule.startswith(str(path)):

@@ -35,8 +35,8 @@ def add(subparsers: Any, host: Host) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Print the picture and return 0."""
-    machine = files.machine(args.file, args)
-    taken = None if args.path is None else history(args.path)
+    machine = files.load_machine(args.file, args)
+    taken = None if args.path is None else read_marks(args.path)
     sys.stdout.write(picture(machine.definition, args.format, taken, args.host.svg).rstrip("\n") + "\n")
     return 0
 
@@ -52,7 +52,7 @@ def picture(
     return text if form == "dot" else svg(text)
 
 
-def history(path: Path) -> Marks:
+def read_marks(path: Path) -> Marks:
     """Return the marks of the history in a file: a list of events, or an object with events or history."""
     events = files.data(path, "The history")
     if isinstance(events, dict):

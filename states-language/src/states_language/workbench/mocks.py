@@ -46,22 +46,26 @@ def add(subparsers: Any, _: Host) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Print the test cases, or their results, and return the exit status."""
-    config = answers.mocks(args.config, lambda config: config)
+    config = answers.read_mock_config(args.config, lambda config: config)
     if args.file is None:
-        found = config.cases if args.of is None else {args.of: config.cases[_name(config, args.of)]}
-        print(json.dumps(_as_json(found), indent=1) if args.json else "\n".join(_listed(found)))
+        found = config.cases if args.of is None else {args.of: config.cases[_machine_name(config, args.of)]}
+        print(json.dumps(_as_json(found), indent=1) if args.json else "\n".join(_case_lines(found)))
         return 0
-    name, machine, data = _name(config, args.of), files.machine(args.file, args), runs.read_input(args.input)
-    results = {case: _result(machine, data, states, args.host) for case, states in config.cases[name].items()}
+    name, machine, data = (
+        _machine_name(config, args.of),
+        files.load_machine(args.file, args),
+        runs.read_input(args.input),
+    )
+    results = {case: _run_case(machine, data, states, args.host) for case, states in config.cases[name].items()}
     if args.json:
         print(json.dumps(results, ensure_ascii=False, indent=1))
     else:
         for case, result in results.items():
-            print(f"{case}: " + _said(result), file=sys.stderr if "problem" in result else sys.stdout)
+            print(f"{case}: " + _result_text(result), file=sys.stderr if "problem" in result else sys.stdout)
     return int(any("problem" in result for result in results.values()))
 
 
-def _name(config: MockConfig, name: str | None) -> str:
+def _machine_name(config: MockConfig, name: str | None) -> str:
     if name is None and len(config.cases) == 1:
         return next(iter(config.cases))
     if name is None or name not in config.cases:
@@ -69,14 +73,14 @@ def _name(config: MockConfig, name: str | None) -> str:
     return name
 
 
-def _result(machine: Machine, data: Any, states: Mapping[str, Mock], host: Host) -> dict[str, Any]:
+def _run_case(machine: Machine, data: Any, states: Mapping[str, Mock], host: Host) -> dict[str, Any]:
     """Return the execution's result with the responses of a test case, or the problem of the test case."""
     there = {path[-1] for path, _ in states_of(machine.definition)}
     for state in states:
         if state not in there:
             return {"problem": f"the definition has no state '{state}'"}
     try:
-        execution = runs.virtual(machine, data, states, host)
+        execution = runs.run_virtually(machine, data, states, host)
     except Mistake as problem:
         return {"problem": str(problem)}
     result: dict[str, Any] = {"status": execution.status, "path": execution.path}
@@ -85,14 +89,14 @@ def _result(machine: Machine, data: Any, states: Mapping[str, Mock], host: Host)
     return {**result, "error": execution.error, "cause": execution.cause}
 
 
-def _said(result: Mapping[str, Any]) -> str:
+def _result_text(result: Mapping[str, Any]) -> str:
     if "problem" in result:
         return str(result["problem"])
     end = cut(compact(result["output"]), LONGEST) if "output" in result else f"{result['error']}: {result['cause']}"
     return f"{result['status']} by {' → '.join(result['path'])} with {end}"
 
 
-def _listed(found: Mapping[str, Mapping[str, Mapping[str, Mock]]]) -> Iterator[str]:
+def _case_lines(found: Mapping[str, Mapping[str, Mapping[str, Mock]]]) -> Iterator[str]:
     for machine, cases in found.items():
         for case, states in cases.items():
             yield f"{machine}#{case}"

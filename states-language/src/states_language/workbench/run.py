@@ -59,19 +59,19 @@ def add(subparsers: Any, host: Host) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Print the result and return the exit status."""
-    machine = files.machine(args.file, args)
+    machine = files.load_machine(args.file, args)
     data = read_input(args.input)
     # A function's prints are its log.
     with contextlib.redirect_stdout(sys.stderr):
-        answers = functions.read(args.functions, args.case)
+        answers = functions.read_answers(args.functions, args.case)
         if args.virtual:
-            execution = virtual(machine, data, answers, args.host)
+            execution = run_virtually(machine, data, answers, args.host)
         else:
-            execution = asyncio.run(_real(machine, data, answers, args.host))
+            execution = asyncio.run(_run_in_real_time(machine, data, answers, args.host))
     if args.json:
         print(json.dumps(_as_json(execution, args.history), ensure_ascii=False, indent=1))
     else:
-        print(_encodable("\n".join(_lines(execution, args.history, args.timeline))))
+        print(_encode_marks("\n".join(_result_lines(execution, args.history, args.timeline))))
     return int(execution.status != "SUCCEEDED")
 
 
@@ -85,7 +85,7 @@ def read_input(text: str) -> Any:
         raise Mistake(f"--input is not valid JSON: {problem}. Name a file by @FILE.") from None
 
 
-def outside(clock: Clock, answers: Mapping[str, Answer], host: Host) -> StandIns:
+def make_stand_ins(clock: Clock, answers: Mapping[str, Answer], host: Host) -> StandIns:
     """Return the functions that perform the machine's Tasks by these answers, and report each name without one."""
 
     def unknown(name: str) -> None:
@@ -95,22 +95,22 @@ def outside(clock: Clock, answers: Mapping[str, Answer], host: Host) -> StandIns
     return StandIns(clock, answers, unknown)
 
 
-def virtual(machine: Machine, data: Any, answers: Mapping[str, Answer], host: Host) -> Execution:
+def run_virtually(machine: Machine, data: Any, answers: Mapping[str, Answer], host: Host) -> Execution:
     """Run the execution to its end and return it; raises Mistake if a mock does not answer an attempt."""
     clock = VirtualClock()
-    perform = outside(clock, answers, host).perform
+    perform = make_stand_ins(clock, answers, host).perform
     try:
         return machine.run(data, clock=clock, perform=perform)
     except LookupError as problem:
         raise Mistake(f"{problem}.") from None
 
 
-async def _real(machine: Machine, data: Any, answers: Mapping[str, Answer], host: Host) -> Execution:
+async def _run_in_real_time(machine: Machine, data: Any, answers: Mapping[str, Answer], host: Host) -> Execution:
     clock, loop = RealClock(), asyncio.get_running_loop()
     broken: list[Any] = []
     # An execution that a mock does not answer fails, and reports the reason to the event loop.
     loop.set_exception_handler(lambda _, context: broken.append(context.get("exception")))
-    execution = machine.start(data, clock=clock, perform=outside(clock, answers, host).perform)
+    execution = machine.start(data, clock=clock, perform=make_stand_ins(clock, answers, host).perform)
     progress = asyncio.ensure_future(_print_progress(execution, clock, host))
     try:
         await execution.wait()
@@ -142,7 +142,7 @@ def _columns() -> int:
     return COLUMNS
 
 
-def _encodable(text: str) -> str:
+def _encode_marks(text: str) -> str:
     """Return the text with a timeline's marks replaced by ASCII if the output's encoding lacks them."""
     try:
         "".join(map(chr, ASCII)).encode(sys.stdout.encoding or "ascii")
@@ -165,10 +165,12 @@ def _as_json(execution: Execution, history: bool) -> dict[str, Any]:
     return result | {"history": execution.history} if history else result
 
 
-def _lines(execution: Execution, history: bool, timeline: bool) -> list[str]:
+def _result_lines(execution: Execution, history: bool, timeline: bool) -> list[str]:
     took_s = ((execution.stopped_ms or execution.started_ms) - execution.started_ms) / 1000
-    counts = f"{files.counted(execution.transitions, 'transition')}, {files.counted(len(execution.history), 'event')}"
-    lines = [f"{execution.status} after {took_s:.3f} s, {counts}", f"path: {_path(execution.path)}"]
+    counts = (
+        f"{files.count_noun(execution.transitions, 'transition')}, {files.count_noun(len(execution.history), 'event')}"
+    )
+    lines = [f"{execution.status} after {took_s:.3f} s, {counts}", f"path: {_path_text(execution.path)}"]
     if execution.error is not None:
         lines.append(f"error: {execution.error}")
     if execution.cause is not None:
@@ -181,18 +183,18 @@ def _lines(execution: Execution, history: bool, timeline: bool) -> list[str]:
         lines += ["", *draw(attempts(execution.history), until_ms, width)]
     if history:
         lines += ["", f"{'id':>6} {'after':>6} {'at (s)':>12}  event"]
-        lines += [_event(event, execution.started_ms) for event in execution.history]
+        lines += [_event_line(event, execution.started_ms) for event in execution.history]
     return lines
 
 
-def _path(names: list[str]) -> str:
+def _path_text(names: list[str]) -> str:
     if len(names) > LONGEST_PATH:
         left_out = len(names) - LONGEST_PATH
         names = [*names[: LONGEST_PATH // 2], f"({left_out} more; --json has all)", *names[-LONGEST_PATH // 2 :]]
     return " → ".join(names)
 
 
-def _event(event: Mapping[str, Any], from_ms: int) -> str:
+def _event_line(event: Mapping[str, Any], from_ms: int) -> str:
     details = details_of(event)
     about = [str(details[name]) for name in ("name", "resourceType", "resource", "error") if name in details]
     at_s = (event["timestamp"] - from_ms) / 1000
