@@ -16,9 +16,9 @@ from states_language.definition.fields import DefinitionError
 Substitutions = Mapping[str, Any]
 """A JSON value for each name."""
 
-PLACEHOLDER = re.compile(r"(\$?)\$\{ *(?:jsonencode\( *)?([A-Za-z_][\w.:\-]*)(?: *\))? *\}")
-"""`${Name}`, `${Function.Arn}`, `${AWS::Region}`, Terraform's `${jsonencode(name)}`; after another $ it is not a
-placeholder. No JSONata expression looks like one."""
+PLACEHOLDER = re.compile(r"(\$?)(?:\$|#(?=\{AWS::))\{ *(?:jsonencode\( *)?([A-Za-z_][\w.:\-]*)(?: *\))? *\}")
+"""`${Name}`, `${Function.Arn}`, `${AWS::Region}` and a serverless.yml's `#{AWS::Region}`, Terraform's
+`${jsonencode(name)}`; after another $ it is not a placeholder. No JSONata expression looks like one."""
 _STRING_OR_PLACEHOLDER = re.compile(r'"(?:[^"\\]|\\.)*"|' + PLACEHOLDER.pattern, re.DOTALL)
 _EXPRESSION = re.compile(r"(?<!\$)\$\{[^}\n]*\}?|(?<!%)%\{[^}\n]*\}?")
 """What Terraform evaluates in a template: an expression, or a directive."""
