@@ -57,12 +57,12 @@ def service_model(service: str) -> ServiceModel:
 
 @functools.lru_cache(maxsize=1024)
 def is_action(service: str, action: str) -> bool:
-    """Returns whether botocore knows the action of an SDK integration."""
+    """Returns whether botocore knows the action of an SDK integration, whose first letter is small for AWS."""
     try:
         names = service_model(client_name(service)).operation_names
     except UnknownServiceError:
         return False
-    return action.lower() in {name.lower() for name in names}
+    return action[:1].islower() and action.lower() in {name.lower() for name in names}
 
 
 def prefix(service: str, *, sdk: bool, model: ServiceModel | None = None) -> str:
