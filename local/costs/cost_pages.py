@@ -37,7 +37,7 @@ TOGETHER = (
     Load(100, 1 / 60, 200, "log", 60, per_function=100, arrivals="clock"),
     Load(100, 1, 200, "log", 5, per_function=100),
 )
-PAGES = ("README.md", "docs/archive.md", "docs/costs.md", "docs/deploy.md", "docs/store.md")
+PAGES = ("README.md", "docs/archive.md", "docs/costs.md", "docs/store.md")
 # The first and the last column of a table contain words.
 WORDS = (0, -1)
 

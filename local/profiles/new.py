@@ -59,7 +59,7 @@ def add(verbs: Any, stage: str) -> None:
         epilog="Exit status: 0 a profile was written, 1 the answer is not a stream, 2 a mistake.",
     )
     parser.add_argument("address", metavar="URL", help="http(s):// or ws(s)://; write a token as ${secret:NAME}")
-    parser.add_argument("--name", help="the profile's name (default: from the host's)")
+    parser.add_argument("--name", help="the profile's name (default: the host's)")
     parser.add_argument("--body", metavar="JSON", help="send a POST with this body")
     parser.add_argument("--say", metavar="MESSAGE", action="append", help="send this first on a WebSocket; repeatable")
     parser.add_argument("--stage", default=stage, metavar="S", help=f"the stage whose secrets are read ({stage})")

@@ -112,8 +112,7 @@ def _parquet(part: Path) -> Iterator[Write]:
         from pyarrow import parquet
     except ModuleNotFoundError:
         raise UserError(
-            "--format parquet needs the Python package pyarrow, which is not installed: "
-            "`pip install 'streamkeeper[archive]'`."
+            "--format parquet needs the Python package pyarrow, which is not installed: `pip install pyarrow`."
         ) from None
     with parquet.ParquetWriter(part, dataframes.schema(), compression="zstd") as file:
         yield lambda events: file.write_batch(dataframes.batch(events)) if events else None
