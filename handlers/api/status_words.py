@@ -192,9 +192,9 @@ def what_follows(stream: Mapping[str, Any], within_s: int) -> str:
     if stream["generation"] == stream["fence"] == 0:
         return "The stream was never started; a POST that came before this request starts nothing, one after it does."
     if stream["status"] in ("stopped", "ended", "rejected", "broken"):
-        return f"Nobody is connected: {stream['reason']}."
+        return f"No lane is connected: {stream['reason']}."
     if stream["holder"] is None:
-        return "Nobody is connected; the next lane that tries is turned away, and the execution ends."
+        return "No lane is connected; none connects again, and the execution ends."
     return (
         f"The connection sees the stop request within {within_s} s, stores what it has read and closes; "
         "the execution ends."

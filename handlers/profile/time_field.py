@@ -17,7 +17,7 @@ TimeUnit = Literal["ms", "s", "us", "ns", "iso"]
 # How many of each unit are in a millisecond, as a fraction.
 _UNITS: dict[str, tuple[int, int]] = {"s": (1, 1000), "ms": (1, 1), "us": (1000, 1), "ns": (1_000_000, 1)}
 _PLACE = Form(
-    A_PATH.schema, f"{A_PATH.must_be}, within the event as it is stored: an element of a batch", A_PATH.convert
+    A_PATH.schema, f"{A_PATH.must_be}, within the stored event, which of a batch is an element", A_PATH.convert
 )
 
 

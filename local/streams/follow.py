@@ -31,7 +31,7 @@ def add(subparsers: Any) -> None:
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("--after", default="", metavar="POSITION", help="begin after the event with this position")
     begin.add_argument("--all", action="store_true", help="begin with the first event (default: with new ones)")
-    begin.add_argument("--from", dest="from_at", type=asking.instant, metavar="WHEN", help="begin then, as in 15m or 2h")
+    begin.add_argument("--from", dest="from_at", type=asking.instant, metavar="WHEN", help="begin then, such as 15m")
     parser.set_defaults(run=run)
 
 

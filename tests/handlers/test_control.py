@@ -174,12 +174,12 @@ def test_a_delete_without_a_connection_depends_on_the_execution(memory: Memory, 
     save_connection(memory.store(), "demo", refused, lane="B", execution=MINE, request_id="request-1")
     code, body = asked(control, "DELETE")
     assert (code, body["status"], body["holder"]) == (202, "stopping", None)
-    assert body["message"] == "Nobody is connected; the next lane that tries is turned away, and the execution ends."
+    assert body["message"] == "No lane is connected; none connects again, and the execution ends."
     memory.put_control("over", "lease", generation={"N": "1"}, fence={"N": "4"})
     (Path(control.stage.settings.streams_dir) / "over.toml").write_text("")
     code, body = asked(control, "DELETE", "over")
     assert (code, body["status"], body["execution"]) == (202, "stopped", None)
-    assert body["message"] == "Nobody is connected: stopped on request; start it to try again."
+    assert body["message"] == "No lane is connected: stopped on request; start it to try again."
 
 
 def test_a_stream_that_was_never_started_gives_404_in_every_view(memory: Memory, control: ModuleType) -> None:

@@ -110,7 +110,7 @@ def stays_rejected(service: Service, before: Any) -> None:
         assert {name: answer[name] for name in chosen} == {name: before[name] for name in chosen}
         assert answer["stop_requested_at"] > before["ended_at"]
     assert (code, before["stop_requested_at"]) == (202, None)
-    assert stop_answer["message"] == f"Nobody is connected: {before['reason']}."
+    assert stop_answer["message"] == f"No lane is connected: {before['reason']}."
 
 
 def is_a_gap(status: Any) -> None:

@@ -105,7 +105,7 @@ UNFILLED = 'must contain no placeholder and no reference to a secret, which noth
          'resume.query must be left out: a message contains "{cursor}", which resumes already'),
         ({"subscribe": [SUBSCRIBE]}, 'resume needs cursor = "$...", the place to resume from, unless framing is "sse"'),
         ({"ping": {"every_s": True}}, "ping.every_s must be a number of seconds above 0 and at most 3600"),
-        ({"time": "at"}, f"time {PATH}, within the event as it is stored: an element of a batch"),
+        ({"time": "at"}, f"time {PATH}, within the stored event, which of a batch is an element"),
     ],
 )  # fmt: skip
 def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], sentence: str) -> None:
