@@ -75,6 +75,17 @@ def test_a_gap_without_an_event_after_it_waits_for_one() -> None:
     assert brought(rig) == MISSED
 
 
+@pytest.mark.parametrize(("now_s", "unproved", "last"), [(21, "", 14), (21, "a reason", 16), (80, "", 16)])
+def test_what_the_stream_may_still_bring_is_not_stored(now_s: int, unproved: str, last: int) -> None:
+    """If the stream spells an event otherwise than the address, its own would seem to be another one under its key."""
+    address = "https://rest.example/events?after={after}"
+    rig = Rig(RestWays(limit=100), events=15, address=address, time="$.at", unproved=unproved)
+    rig.emitted_ms.extend(rig.at(number) for number in (15, 16))
+    rig.now = rig.at(now_s)
+    rig.run(left_ms=1_000)
+    assert [number for number, is_repaired in rig.stored() if is_repaired] == [*range(10, last + 1)]
+
+
 def test_an_event_of_an_older_connection_is_no_edge() -> None:
     """Events that a frozen function stores after the gap's end belong before the gap, so they are no edge."""
     rig = Rig(RestWays(limit=100), before=range(9))
