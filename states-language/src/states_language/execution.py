@@ -107,7 +107,8 @@ class Execution:
             self.record.add("ExecutionRedriven", self.record.count, {"redriveCount": redriven.count})
         # "the state machine level timeout, if defined, is reset to 0" (Developer Guide, redriving executions)
         deadline_ms = min(now_ms + (timeout_s or YEAR_S) * 1000, self.started_ms + YEAR_S * 1000)
-        self._deadline = clock.call_at(deadline_ms, self._expire)
+        over = ("TIMED_OUT", "ExecutionTimedOut", 0, None, None, None)
+        self._deadline = clock.call_at(deadline_ms, lambda: self._end(*over))
         self._last_event: tuple[str, int, dict[str, Any] | None] | None = None  # until it is added
         self._root.work = self.create_line_task(self._run(self._root, self.input_text, self.part.get("place")))
 
@@ -237,10 +238,6 @@ class Execution:
             self.output, self.output_text = output, text
             self._end("SUCCEEDED", "ExecutionSucceeded", root.last_id, payload_details("output", text), None, None)
 
-    def _expire(self) -> None:
-        if self.status == "RUNNING":
-            self._end("TIMED_OUT", "ExecutionTimedOut", 0, None, None, None)
-
     def _fail(self, previous_id: int, error: str | None, cause: str | None) -> None:
         self._end("FAILED", "ExecutionFailed", previous_id, failure_details(error, cause), error, cause)
 
@@ -263,6 +260,7 @@ class Execution:
     ) -> None:
         self.status, self.error, self.cause = status, error, cause
         self.stopped_ms = self.clock.now_ms()
+        self._deadline.cancel()
         self._last_event = (kind, previous_id, details)
         for run in self.map_runs:
             for execution in run.running.values():
@@ -273,7 +271,6 @@ class Execution:
     def _add_last_event(self) -> None:
         last, self._last_event = self._last_event, None
         if last is not None:
-            self._deadline.cancel()
             self.record.add(*last, at_ms=self.stopped_ms)
 
 

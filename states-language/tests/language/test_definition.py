@@ -191,6 +191,7 @@ def test_a_yaml_definition_has_only_the_types_of_json(tmp_path: Path) -> None:
         ("m.json", '{"a": ' + "9" * 5_000 + "}", "neither YAML nor JSON: Exceeds the limit"),
         ("m.yml", LAUGHS, "m.yml has more than 1000000 values once its aliases are expanded"),
         ("m.yml", "1: 2\n", "line 1: a key must be a string, not 1"),
+        ("m.yml", "<<: [{}, 2]\n", "line 1: << must have an object or a list of objects"),
         ("m.yml", "- a\n", "must contain an object with StartAt and States"),
         ("m.yml", "a: [", "is neither YAML nor JSON"),
         ("m.json", "{", "is neither YAML nor JSON"),

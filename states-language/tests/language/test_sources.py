@@ -225,13 +225,13 @@ def test_the_definition_in_a_template_may_be_inline_or_a_text() -> None:
 
 SERVERLESS = """
     service: shop
-    functions: {charge: {handler: a.b}}
+    custom: {base: &base {End: True, Type: Pass}, task: &task {<<: *base , Type: Task}}
     stepFunctions:
       stateMachines:
         order:
           definition:
             StartAt: Charge
-            States: {Charge: {Type: Task, Resource: "arn:aws:lambda:#{AWS::Region}:1:function:charge", End: True}}
+            States: {Charge: {Resource: "arn:aws:lambda:#{AWS::Region}:1:function:charge", <<: [*task , *base ]}}
         elsewhere: {name: "${self:service}-2", definition: "${file(./order.yml)}"}
     resources: {Outputs: {Order: {Value: !Ref order}}}
 """

@@ -108,7 +108,7 @@ def test_history_prints_a_line_for_each_event(tmp_path: Path, capsys: pytest.Cap
         ("work: {sequence: [{delay_s: -1}]}", "work: sequence[0]: delay_s must be a number of seconds"),
         ("work: {delay_s: 1.0e+306}", "work: delay_s must be a number of seconds from 0 to 31622400, a year"),
         ("work: {cause: X}", "work: cause is allowed only with error"),
-        ("StateMachines: {}", "--case names one of its test cases"),
+        ("StateMachines: {}", "--case or --mocks takes it"),
         ("[1]", "must be a mapping from functions' names"),
         ("a: {", "is neither YAML nor JSON"),
     ],

@@ -70,20 +70,25 @@ def _construct_function(loader: "_Loader", name: str, node: yaml.Node) -> dict[s
 
 
 def _construct_mapping(loader: "_Loader", node: yaml.MappingNode) -> dict[str, Any]:
-    seen: set[str] = set()
-    problem = None
-    for written, _ in node.value:
-        key, line = loader.construct_object(written), written.start_mark.line + 1
+    made, merged, problem = dict[str, Any](), dict[str, Any](), None
+    for written, node_of_value in node.value:
+        value, line = loader.construct_object(node_of_value, deep=True), written.start_mark.line + 1
+        if written.tag.endswith(":merge"):
+            objects = value if isinstance(value, list) else [value]
+            if not all(isinstance(each, dict) for each in objects):
+                raise DefinitionError("/", f"line {line}: << must have an object or a list of objects")
+            merged |= {key: member for each in reversed(objects) for key, member in each.items()}
+            continue
+        key = loader.construct_object(written)
         if not isinstance(key, str):
             raise DefinitionError("/", f"line {line}: a key must be a string, not {key!r}")
-        if key in seen:
+        if key in made:
             problem = problem or DefinitionError("/", f"line {line}: the key '{key}' appears twice")
-        seen.add(key)
-    made = {str(key): value for key, value in loader.construct_mapping(node, deep=True).items()}
+        made[key] = value
     if problem is None:
-        return made
+        return merged | made
     loader.duplicate_problems.append(problem)
-    return ObjectWithDuplicate(made, problem)
+    return ObjectWithDuplicate(merged | made, problem)
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -97,6 +102,7 @@ for _tag, _pattern, _first in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("null", r"null|Null|NULL|~|", ["n", "N", "~", ""]),
     ("int", r"[-+]?[0-9]+", "-+0123456789"),
+    ("merge", r"<<", "<"),
     ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
 ):
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first))

@@ -255,10 +255,8 @@ class MapRun:
         report, lanes = self.report, self.branch.execution.lanes
         self.kill()
         self._execution_records, report.placed = [], False
-        if lanes is None:
+        if lanes is None or not report.running:
             self._place_executions()
-        elif not report.running:
-            lanes.soon(self._place_executions)
         run = {"redrives": report.redrives, "batches": self._batches, "executions": self._execution_records}
         within = {"last_id": self._began_id, MAP_RUN: run | {name: getattr(report, name) for name in KEPT_FIELDS}}
         return within if self._batches is None else {**within, "items": []}

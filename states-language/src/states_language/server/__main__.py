@@ -154,7 +154,7 @@ async def serve(arguments: argparse.Namespace, answers: Mapping[str, Answer], en
         return lambda call: (functions.perform if named(call, answers) in answers else other)(call)
 
     perform = states.executions.perform = answered(answers, tasks.perform)
-    if arguments.mocks is not None:
+    if arguments.mocks:
         config = read_mock_config(arguments.mocks, lambda config: config)
         states.executions.test_case = lambda machine, case: answered(config.answers(machine, case), perform)
     async with serving(application(states), arguments.port, arguments.host) as address:

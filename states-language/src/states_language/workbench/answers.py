@@ -92,7 +92,7 @@ def _read_behaviours(where: str, value: Any) -> dict[str, InTurn]:
     if not isinstance(value, dict):
         raise Mistake(f"{where}: must be a mapping from functions' names to their answers.")
     if "StateMachines" in value:
-        raise Mistake(f"{where} is a mock configuration of Step Functions Local: --case names one of its test cases.")
+        raise Mistake(f"{where} is a mock configuration of Step Functions Local: --case or --mocks takes it.")
     return {str(name): in_turn(*_read_sequence(f"{where}: {name}", behaviour)) for name, behaviour in value.items()}
 
 
