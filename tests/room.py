@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from handlers.api.verdict import counted
 from tests.import_graph import ALL, MODULES, READERS, ROOT, distances, importers, inside, is_test
 
 WITHIN_S, SERVICE_S = 40.0, 15.0
@@ -95,12 +96,11 @@ class Minute:
         self._left: list[str] = []
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Counts a test that comes too late."""
-        if time.time() < self._until_s - (SERVICE_S if "local_run" in getattr(item, "fixturenames", ()) else 0):
-            return None
-        self._left.append(item.nodeid)
-        return True
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Skips a test that comes too late, before any of its fixtures is set up, and counts it."""
+        if time.time() >= self._until_s - (SERVICE_S if "local_run" in getattr(item, "fixturenames", ()) else 0):
+            self._left.append(item.nodeid)
+            pytest.skip("the minute is over")
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Hands over what this process has left out."""
@@ -115,8 +115,8 @@ class Minute:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Counts what was left out."""
         files = len({one.partition("::")[0] for one in self._left})
-        late = f"{len(self._left)} tests of {files} files" if self._left else ""
-        farther = f"all of {self._farther} files farther away" if self._farther else ""
+        late = f"{counted(len(self._left), 'test')} of {counted(files, 'file')}" if self._left else ""
+        farther = f"all of {counted(self._farther, 'file')} farther away" if self._farther else ""
         if late or farther:
             both = " and ".join(filter(None, (late, farther)))
             terminalreporter.write_line(f"LEFT OUT {both}: `make test` runs them")
