@@ -244,6 +244,7 @@ def test_the_machines_of_a_serverless_yml(tmp_path: Path) -> None:
     path = tmp_path / "serverless.yml"
     assert run_machine(load(path, machine="order"), functions={"charge": 7}).output == 7
     assert load(path, machine="elsewhere").definition == ORDER
+    assert load({"stateMachines": {"order": {"definition": ORDER}}}).definition == ORDER
 
 
 def test_cdk_puts_a_file_beside_its_template(tmp_path: Path) -> None:

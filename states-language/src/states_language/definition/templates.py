@@ -38,8 +38,8 @@ def is_template(data: Any) -> bool:
 
 
 def _resources(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the resources of a template; for a serverless.yml, its machines in the same form; None for other data."""
-    resources, plugin = data.get("Resources"), data.get("stepFunctions")
+    """Return a template's resources, or the machines of a serverless.yml or of its `stepFunctions` as such, or None."""
+    resources, plugin = data.get("Resources"), data.get("stepFunctions", data)
     machines = plugin.get("stateMachines") if isinstance(plugin, Mapping) else None
     if isinstance(resources, Mapping) or not isinstance(machines, Mapping):
         return resources if isinstance(resources, Mapping) else None
@@ -47,10 +47,8 @@ def _resources(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
     for name, machine in machines.items():
         definition = machine.get("definition") if isinstance(machine, Mapping) else None
         file = _FILE.fullmatch(definition) if isinstance(definition, str) else None
-        made[name] = {
-            "Type": TYPES[1],
-            "Properties": {"DefinitionUri": file[1]} if file else {"Definition": definition},
-        }
+        properties = {"DefinitionUri": file[1]} if file else {"Definition": definition}
+        made[name] = {"Type": TYPES[1], "Properties": properties}
     return made
 
 
