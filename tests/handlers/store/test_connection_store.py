@@ -441,6 +441,21 @@ def test_a_gap_keeps_its_beginning_once_the_record_that_sets_it_is_no_longer_rea
     assert set(shown) == {(95, 100, "let_go")}
 
 
+def test_a_gap_keeps_its_beginning_though_the_oldest_record_that_is_read_ended_early(memory: Memory) -> None:
+    """The second-oldest record that a search reads may end where the gap seems to begin. The connection before both, in
+    the other lane, lasted longer.
+    """
+    store = memory.store()
+    lasted = Progress(1, 5, opened_ms=10, seen_ms=97, closed_ms=97, ended_by="let_go")
+    keep(store, lasted, replace(lasted, fence=2, closed_ms=60), replace(lasted, fence=3, closed_ms=95))
+    keep(store, replace(lasted, fence=4, opened_ms=100, seen_ms=110, closed_ms=110))
+    for last in range(4, SEARCHED_CONNECTIONS + 2):
+        keep(store, *([Progress(fence=last, claimed_ms=200, seen_ms=200)] if last > 4 else []))
+        record_gaps(store, STREAM, 310, dead_after_ms=20, looked=4)
+        item = memory.items(CONTROL, STREAM)["gap#000000000004"]
+        assert (item["from_ms"], item["to_ms"]) == (97, 100), last
+
+
 def test_no_gap_appears_once_the_connection_that_covered_it_is_no_longer_read(memory: Memory) -> None:
     """A hot standby outlived a killed connection.
 
