@@ -52,9 +52,9 @@ def test_only_a_test_far_over_its_budget_fails_and_shared_work_never() -> None:
     """Up to thrice its budget a test is only printed; shared work is printed, however long it takes."""
     report = Report(Meter(), 0)
     report._spent = [Spent("a", 2.0, 2.0), Spent("b", 2.1, 2.0), Spent("c", 6.1, 2.0), Spent("d", 99, 1.0, True)]
-    assert [one.name for one in report.over()] == ["d", "c", "b"]
-    assert [one.name for one in report.too_dear()] == ["c"]
-    assert report.over()[2].line == "b 2.1 s of 2.0 s"
+    assert [one.name for one in report.over_budget()] == ["d", "c", "b"]
+    assert [one.name for one in report.far_over_budget()] == ["c"]
+    assert report.over_budget()[2].line == "b 2.1 s of 2.0 s"
 
 
 def test_a_quick_machine_has_no_smaller_budget() -> None:

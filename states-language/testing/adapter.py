@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from outside import Outside
+from outside import RecordedServices
 from states_language import DefinitionError, Perform, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
 from states_language.tasks.lambda_answers import missing
@@ -14,7 +14,7 @@ from states_language.values import compact
 ROLE = "arn:aws:iam::111111111111:role/test-sfn-role"
 
 
-def adapter(
+def replay_case(
     definition: dict[str, Any], data: Any, lambdas: Mapping[str, dict[str, Any]], case: dict[str, Any]
 ) -> dict[str, Any]:
     """Return status, output, error, cause, event_types and events of the case's execution in virtual time."""
@@ -24,22 +24,22 @@ def adapter(
         return {"status": "REFUSED", "cause": str(refusal)}
 
     distributed = "DISTRIBUTED" in compact(definition)
-    outside = Outside(case.get("expected", {}).get("events", []))
+    outside = RecordedServices(case.get("expected", {}).get("events", []))
 
     async def perform(call: TaskCall) -> Any:
         if call.service == "s3" and distributed:
-            return storage(call)
+            return answer_s3(call)
         if call.function is None:
             return await outside.perform(call)
-        answer = await behave(lambdas, call)
+        answer = await answer_function(lambdas, call)
         if call.pending is not None:
-            await outside.settle(call, call.pending)
+            await outside.complete_task(call, call.pending)
         return answer
 
-    return replayed(definition, data, case, perform)
+    return run_recorded(definition, data, case, perform)
 
 
-def replayed(definition: dict[str, Any], data: Any, case: dict[str, Any], perform: Perform) -> dict[str, Any]:
+def run_recorded(definition: dict[str, Any], data: Any, case: dict[str, Any], perform: Perform) -> dict[str, Any]:
     """Return the outcome of the case's execution, in virtual time and under the recorded names."""
     machine, clock, arn = load(definition), VirtualClock(), case["execution_arn"]
     machine_arn = arn.replace(":execution:", ":stateMachine:").rpartition(":")[0]
@@ -50,7 +50,7 @@ def replayed(definition: dict[str, Any], data: Any, case: dict[str, Any], perfor
         machine_name=case["state_machine_name"], machine_arn=machine_arn,
     )  # fmt: skip
     answer: dict[str, Any] = {"status": execution.status, "event_types": [event["type"] for event in execution.history]}
-    answer["events"] = [flattened(event) for event in execution.history]
+    answer["events"] = [flatten_event(event) for event in execution.history]
     if execution.status == "SUCCEEDED":
         answer["output"] = execution.output
     for name in ("error", "cause"):
@@ -59,14 +59,14 @@ def replayed(definition: dict[str, Any], data: Any, case: dict[str, Any], perfor
     return answer
 
 
-def storage(call: TaskCall) -> Any:
+def answer_s3(call: TaskCall) -> Any:
     """Return S3's answer: it accepts writes and has nothing to read, because no object was recorded."""
     if call.action == "putObject":
         return {}
     raise TaskFailure("S3.NoSuchKeyException", "The specified key does not exist.")
 
 
-async def behave(lambdas: Mapping[str, dict[str, Any]], call: TaskCall) -> Any:
+async def answer_function(lambdas: Mapping[str, dict[str, Any]], call: TaskCall) -> Any:
     """Return the answer of the case's function; raises TaskFailure as AWS does."""
     behaviour = lambdas.get(call.function or "")
     if behaviour is None:
@@ -89,7 +89,7 @@ async def behave(lambdas: Mapping[str, dict[str, Any]], call: TaskCall) -> Any:
     return answers[kind]()
 
 
-def flattened(event: Mapping[str, Any]) -> dict[str, Any]:
+def flatten_event(event: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event in the recordings' form: id, prev, type and its details' members, with JSON texts parsed."""
     flat: dict[str, Any] = {"id": event["id"], "prev": event["previousEventId"], "type": event["type"]}
     for name, details in event.items():

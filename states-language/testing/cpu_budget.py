@@ -83,7 +83,7 @@ class Meter:
         return [*self.tests, *self._files.values()]
 
     @contextmanager
-    def _sharing(self) -> Iterator[None]:
+    def _count_as_shared(self) -> Iterator[None]:
         """Count the CPU seconds of this context as shared; nested contexts count once."""
         begun_s, self._depth = cpu_s(), self._depth + 1
         try:
@@ -100,7 +100,7 @@ class Meter:
         """Measure a test from the set-up of its fixtures to their end."""
         begun_s, self._shared_s, self._ended_s = cpu_s(), 0.0, 0.0
         # pytest ends the fixtures of a test before it calls this, and those that are shared after it.
-        item.teardown = self._ends  # type: ignore[method-assign]
+        item.teardown = self._note_teardown  # type: ignore[method-assign]
         try:
             return (yield)
         finally:
@@ -111,7 +111,7 @@ class Meter:
             shared = self._files.setdefault(name, Spent(name, 0, budget_s * self.slowness, is_shared=True))
             shared.spent_s += ended_s - begun_s - own_s
 
-    def _ends(self) -> None:
+    def _note_teardown(self) -> None:
         self._ended_s = cpu_s()
 
     @pytest.hookimpl(wrapper=True)
@@ -119,7 +119,7 @@ class Meter:
         """Count the set-up of a shared fixture apart from the test."""
         if fixturedef.scope == "function":
             return (yield)
-        with self._sharing():
+        with self._count_as_shared():
             return (yield)
 
 
@@ -150,17 +150,17 @@ class Report:
             session.config.workeroutput["cpu"] = measured
             return
         self._spent += self._meter.all()
-        if self.too_dear() and session.exitstatus == pytest.ExitCode.OK:
+        if self.far_over_budget() and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    def over(self) -> list[Spent]:
+    def over_budget(self) -> list[Spent]:
         """Return the measurements over their budget, the dearest first."""
         over = [one for one in self._spent if one.spent_s > one.budget_s]
         return sorted(over, key=lambda one: -one.spent_s)
 
-    def too_dear(self) -> list[Spent]:
+    def far_over_budget(self) -> list[Spent]:
         """Return the measurements that fail the run."""
-        return [one for one in self.over() if not one.is_shared and one.spent_s > TOO_MUCH * one.budget_s]
+        return [one for one in self.over_budget() if not one.is_shared and one.spent_s > TOO_MUCH * one.budget_s]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print each measurement over its budget, and as many of the dearest as `--cpu` requests."""
@@ -169,8 +169,8 @@ class Report:
             terminalreporter.write_sep("=", f"CPU: {total_s:.1f} s in tests, the dearest {self._shown}")
             for one in sorted(self._spent, key=lambda one: -one.spent_s)[: self._shown]:
                 terminalreporter.write_line(one.line)
-        too_dear = self.too_dear()
-        for one in self.over():
+        too_dear = self.far_over_budget()
+        for one in self.over_budget():
             word, color = ("FAR OVER BUDGET", {"red": True}) if one in too_dear else ("OVER BUDGET", {"yellow": True})
             terminalreporter.write_line(f"{word} {one.line}", **color)
 

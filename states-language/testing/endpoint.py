@@ -15,23 +15,23 @@ from botocore.session import Session
 from patience import until
 from states_language.clock import RealClock
 from states_language.server import StepFunctions, TaskPerformer, UnknownFunction, application, loaded_stack
-from states_language.server.__main__ import Answered
-from states_language.server.serving import serving
-from states_language.server.stack import Deployed
+from states_language.server.__main__ import FunctionAnswer
+from states_language.server.serving import serve_application
+from states_language.server.stack import DeployedMachine
 
 PREFIX = "arn:aws:states:us-east-1:000000000000:stateMachine:"
 ROLE = "arn:aws:iam::000000000000:role/any"
 PASS: dict[str, Any] = {"StartAt": "S", "States": {"S": {"Type": "Pass", "End": True}}}
 WAIT: dict[str, Any] = {"StartAt": "S", "States": {"S": {"Type": "Wait", "Seconds": 600, "End": True}}}
 SEND = "arn:aws:states:::lambda:invoke.waitForTaskToken"
-HANDED = {"FunctionName": "echo", "Payload": {"token.$": "$$.Task.Token"}}
+TOKEN_PARAMETERS = {"FunctionName": "echo", "Payload": {"token.$": "$$.Task.Token"}}
 
 
-async def invoke(name: str, payload: bytes) -> Answered:
+async def invoke(name: str, payload: bytes) -> FunctionAnswer:
     """Return `echo`'s event as the member `event`; no other function exists."""
     if name.rpartition(":")[2] != "echo":
         raise UnknownFunction(name)
-    return Answered(b'{"event":' + payload + b"}", None)
+    return FunctionAnswer(b'{"event":' + payload + b"}", None)
 
 
 @functools.cache
@@ -52,9 +52,9 @@ def client(service: str, url: str | None = "http://127.0.0.1:9") -> Any:
     )
 
 
-def deployed(*machines: tuple[str, dict[str, Any]]) -> Any:
+def host_machines(*machines: tuple[str, dict[str, Any]]) -> Any:
     """Return a host's machines in the form that StepFunctions accepts."""
-    stack = (Deployed(name, PREFIX + name, json.dumps(definition), "STANDARD") for name, definition in machines)
+    stack = (DeployedMachine(name, PREFIX + name, json.dumps(definition), "STANDARD") for name, definition in machines)
     return loaded_stack(stack)
 
 
@@ -63,7 +63,7 @@ async def stepfunctions(
     folder: Path, *machines: tuple[str, dict[str, Any]], perform: Any = None, **options: Any
 ) -> AsyncIterator[StepFunctions]:
     """Return Step Functions without HTTP, with its state in `folder`; `perform` replaces `invoke`."""
-    states = StepFunctions(folder, RealClock(), deployed(*machines), **options)
+    states = StepFunctions(folder, RealClock(), host_machines(*machines), **options)
     tasks = TaskPerformer(invoke, client, states)
     states.executions.perform = perform or tasks.perform
     try:
@@ -80,7 +80,7 @@ async def service(folder: Path) -> AsyncIterator[str]:
     """Yield the address of a server with its state in `folder`; its host deploys one machine, `deployed`."""
     async with stepfunctions(folder, ("deployed", PASS)) as states:
         states.executions.restore()
-        async with serving(application(states)) as address:
+        async with serve_application(application(states)) as address:
             try:
                 yield address
             finally:
@@ -102,13 +102,13 @@ def refusal(call: Callable[..., Any], **parameters: Any) -> tuple[str, str]:
     return error["Code"], error["Message"]
 
 
-def created(states: Any, name: str, definition: Any = PASS, **more: Any) -> str:
+def create_machine(states: Any, name: str, definition: Any = PASS, **more: Any) -> str:
     """Return the ARN of a new machine."""
     answer = states.create_state_machine(name=name, definition=json.dumps(definition), roleArn=ROLE, **more)
     return str(answer["stateMachineArn"])
 
 
-def over(states: Any, execution_arn: str) -> dict[str, Any]:
+def await_end(states: Any, execution_arn: str) -> dict[str, Any]:
     """Return the description of the execution once it has ended."""
     description: dict[str, Any] = {}
 
@@ -120,30 +120,30 @@ def over(states: Any, execution_arn: str) -> dict[str, Any]:
     return description
 
 
-def ran(states: Any, machine_arn: str, **request: Any) -> dict[str, Any]:
+def run_to_end(states: Any, machine_arn: str, **request: Any) -> dict[str, Any]:
     """Start an execution and return its description once it has ended."""
-    return over(states, states.start_execution(stateMachineArn=machine_arn, **request)["executionArn"])
+    return await_end(states, states.start_execution(stateMachineArn=machine_arn, **request)["executionArn"])
 
 
-def line(**states: dict[str, Any]) -> dict[str, Any]:
+def line_of(**states: dict[str, Any]) -> dict[str, Any]:
     """Return the states as a line that starts at the first."""
     return {"StartAt": next(iter(states)), "States": states}
 
 
-def distributed(kind: str = "STANDARD", at_once: int = 0, **inner: dict[str, Any]) -> dict[str, Any]:
+def distributed_map(kind: str = "STANDARD", at_once: int = 0, **inner: dict[str, Any]) -> dict[str, Any]:
     """Return a distributed Map whose items run these states."""
     config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": kind}}
-    return {"Type": "Map", "MaxConcurrency": at_once, "ItemProcessor": {**config, **line(**inner)}, "End": True}
+    return {"Type": "Map", "MaxConcurrency": at_once, "ItemProcessor": {**config, **line_of(**inner)}, "End": True}
 
 
-def calling(resource: str, parameters: dict[str, Any], **more: Any) -> dict[str, Any]:
+def task_definition(resource: str, parameters: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Return the definition of a machine of one Task."""
     return {"StartAt": "S", "States": {"S": {"Type": "Task", "Resource": resource, "Parameters": parameters, **more}}}
 
 
-def handed_over(states: Any, name: str, **more: Any) -> tuple[str, str]:
+def start_waiting_for_token(states: Any, name: str, **more: Any) -> tuple[str, str]:
     """Return the ARN of an execution that waits for a token, and that token."""
-    arn = created(states, name, calling(SEND, HANDED, End=True, **more))
+    arn = create_machine(states, name, task_definition(SEND, TOKEN_PARAMETERS, End=True, **more))
     execution = states.start_execution(stateMachineArn=arn)["executionArn"]
 
     def submitted() -> str:

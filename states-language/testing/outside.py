@@ -16,7 +16,7 @@ _WORKED = ("ActivitySucceeded", "ActivityFailed", "ActivityTimedOut")
 _WORK = (*_WORKED, "ActivityScheduled", "ActivityStarted")
 
 
-class Outside:
+class RecordedServices:
     """Answers the calls of one recorded execution."""
 
     def __init__(self, events: list[dict[str, Any]]) -> None:
@@ -26,39 +26,39 @@ class Outside:
     async def perform(self, call: TaskCall) -> Any:
         """Return the recorded answer; a call without one never returns."""
         if call.service == ACTIVITY:
-            return self._hand(call)
+            return self._assign_activity(call)
         if call.pending is None:
-            return _answer(await self._next(call, _ENDS))
-        submitted = await self._next(call, ("TaskSubmitted", "TaskSubmitFailed", "TaskFailed"))
-        answer = _answer(submitted)
-        await self.settle(call, call.pending)
+            return _read_answer(await self._await_event(call, _ENDS))
+        submitted = await self._await_event(call, ("TaskSubmitted", "TaskSubmitFailed", "TaskFailed"))
+        answer = _read_answer(submitted)
+        await self.complete_task(call, call.pending)
         return answer
 
-    def _hand(self, call: TaskCall) -> None:
+    def _assign_activity(self, call: TaskCall) -> None:
         """Let a worker take the work and answer as recorded; an activity without scheduled work does not exist."""
         scheduled = next((event for event in self._activities if event.get("resource") == call.resource), None)
         if scheduled is None or call.pending is None:
             raise TaskFailure("ActivityDoesNotExist", f"The activity {call.resource} does not exist.")
         following = self._activities[self._activities.index(scheduled) + 1 :]
         self._activities.remove(scheduled)
-        asyncio.get_running_loop().call_later(0.001, _work, call.pending, following)
+        asyncio.get_running_loop().call_later(0.001, _do_activity, call.pending, following)
 
-    async def settle(self, call: TaskCall, pending: Pending) -> None:
+    async def complete_task(self, call: TaskCall, pending: Pending) -> None:
         """Give the waiting Task its recorded answer."""
-        event = self._take(call, _ENDS)
+        event = self._take_event(call, _ENDS)
         if event is not None and event["type"] == "TaskSucceeded":
             pending.succeed(event["output"])
         elif event is not None and event["type"] == "TaskFailed":
             pending.fail(event.get("error"), _text(event.get("cause")))
 
-    async def _next(self, call: TaskCall, kinds: tuple[str, ...]) -> dict[str, Any]:
-        event = self._take(call, kinds)
+    async def _await_event(self, call: TaskCall, kinds: tuple[str, ...]) -> dict[str, Any]:
+        event = self._take_event(call, kinds)
         if event is None or event["type"] == "TaskTimedOut":
             await asyncio.get_running_loop().create_future()
         assert event is not None
         return event
 
-    def _take(self, call: TaskCall, kinds: tuple[str, ...]) -> dict[str, Any] | None:
+    def _take_event(self, call: TaskCall, kinds: tuple[str, ...]) -> dict[str, Any] | None:
         service = f"aws-sdk:{call.service}" if call.sdk else call.service
         resource = f"{call.action}.{call.pattern}" if call.pattern else call.action
         for index, event in enumerate(self._events):
@@ -67,7 +67,7 @@ class Outside:
         return None
 
 
-def _work(pending: Pending, following: list[dict[str, Any]]) -> None:
+def _do_activity(pending: Pending, following: list[dict[str, Any]]) -> None:
     for event in following:
         if event["type"] == "ActivityStarted":
             pending.start(event.get("workerName"))
@@ -79,7 +79,7 @@ def _work(pending: Pending, following: list[dict[str, Any]]) -> None:
             return
 
 
-def _answer(event: dict[str, Any]) -> Any:
+def _read_answer(event: dict[str, Any]) -> Any:
     if event["type"] in ("TaskSucceeded", "TaskSubmitted"):
         return event["output"]
     raise TaskFailure(event.get("error"), _text(event.get("cause")))

@@ -27,13 +27,13 @@ ONLY_NEWER = frozenset({"RedriveCount"})
 _MASKED_PART = re.compile(r"<[A-Za-z][A-Za-z_0-9:-]*>")
 
 
-def cases(name: str) -> list[dict[str, Any]]:
+def load_cases(name: str) -> list[dict[str, Any]]:
     """Return the cases of a data file."""
     cases: list[dict[str, Any]] = json.loads((DATA / name).read_text(encoding="utf-8"))["cases"]
     return cases
 
 
-def by_recording(cases: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def group_by_recording(cases: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Return the cases by the test file that recorded them: 900 separate tests would take longer than the cases."""
     recordings: dict[str, list[dict[str, Any]]] = {}
     for case in cases:
@@ -41,25 +41,25 @@ def by_recording(cases: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, An
     return recordings
 
 
-def equal(expected: Any, actual: Any) -> bool:
+def is_equal(expected: Any, actual: Any) -> bool:
     """Return whether the answer equals the recorded one; JSON texts are compared as values."""
-    return _equal(_parsed(expected), _parsed(actual))
+    return _is_equal(_parse(expected), _parse(actual))
 
 
-def _parsed(value: Any) -> Any:
+def _parse(value: Any) -> Any:
     if isinstance(value, str) and value[:1] in ("{", "["):
         try:
-            return _parsed(json.loads(value))
+            return _parse(json.loads(value))
         except ValueError:
             return value
     if isinstance(value, dict):
-        return {key: _parsed(member) for key, member in value.items() if key not in NOT_COMPARED}
+        return {key: _parse(member) for key, member in value.items() if key not in NOT_COMPARED}
     if isinstance(value, list):
-        return [_parsed(element) for element in value]
+        return [_parse(element) for element in value]
     return value
 
 
-def _equal(expected: Any, actual: Any) -> bool:
+def _is_equal(expected: Any, actual: Any) -> bool:
     if isinstance(expected, str):
         if expected in MASKS or _MASKED_PART.fullmatch(expected):
             return True
@@ -71,9 +71,9 @@ def _equal(expected: Any, actual: Any) -> bool:
         if not isinstance(actual, dict):
             return False
         missing = expected.keys() ^ actual.keys()
-        return missing <= ONLY_NEWER and all(_equal(expected[key], actual[key]) for key in expected)
+        return missing <= ONLY_NEWER and all(_is_equal(expected[key], actual[key]) for key in expected)
     if isinstance(expected, list):
-        return isinstance(actual, list) and len(expected) == len(actual) and all(map(_equal, expected, actual))
+        return isinstance(actual, list) and len(expected) == len(actual) and all(map(_is_equal, expected, actual))
     if isinstance(expected, bool) or isinstance(actual, bool):
         return expected is actual
     return bool(expected == actual)

@@ -66,6 +66,6 @@ def test_no_aws_profile_of_the_users_is_read(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
     assert plain_session().get_service_model("stepfunctions").service_name == "stepfunctions"
-    request_validation.model.cache_clear()
-    assert "StartExecution" in request_validation.model().operation_names
+    request_validation.api_model.cache_clear()
+    assert "StartExecution" in request_validation.api_model().operation_names
     assert Endpoints({}, "http://127.0.0.1:1").client("dynamodb").meta.endpoint_url == "http://127.0.0.1:1"

@@ -10,7 +10,7 @@ import pytest
 from local.cli import main
 from local.stages import ROOT
 from local.workbench.folder_page import page
-from machines import line, raising, task, written
+from machines import function_raising, line, task, write_file
 from states_language import load, read_definition, warnings
 from states_language.drawing.dot import FAILED, TAKEN
 
@@ -34,7 +34,7 @@ def test_our_own_machines_are_checked_with_their_variables_filled(capsys: pytest
 def test_a_variable_that_does_not_exist_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The status is 2, and the variable is named, because nothing can be said about the rest."""
     text = json.dumps(GOOD).replace("A test.", "${self:custom.settings.nonsense}")
-    assert main(["asl", "check", written(tmp_path, "a.json", text)]) == 2
+    assert main(["asl", "check", write_file(tmp_path, "a.json", text)]) == 2
     assert "${self:custom.settings.nonsense} cannot be resolved: there is no such setting" in capsys.readouterr().err
 
 
@@ -50,7 +50,7 @@ def test_the_known_faults_of_our_machines_are_warned_of() -> None:
 
 def test_a_mistake_is_status_2_and_names_our_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As for each verb, it is one sentence on standard error."""
-    path = written(tmp_path, "a.json", {})
+    path = write_file(tmp_path, "a.json", {})
     assert main(["asl", "run", path]) == 2
     said = capsys.readouterr().err
     assert said.startswith("streamkeeper: ")
@@ -59,8 +59,8 @@ def test_a_mistake_is_status_2_and_names_our_command(tmp_path: Path, capsys: pyt
 
 def test_svg_holds_every_state_and_marks_the_visited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The SVG is well-formed, has each state's name, and the failed state has the colour of failure."""
-    history = load(MACHINE).execute(functions={"work": raising("X")}).history
-    machine, path = written(tmp_path, "a.json", MACHINE), written(tmp_path, "h.json", history)
+    history = load(MACHINE).execute(functions={"work": function_raising("X")}).history
+    machine, path = write_file(tmp_path, "a.json", MACHINE), write_file(tmp_path, "h.json", history)
     assert main(["asl", "graph", machine, "--path", path]) == 0
     tree = ET.fromstring(capsys.readouterr().out)
     nodes = {

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from recorded import by_recording, cases
+from recorded import group_by_recording, load_cases
 from states_language.server.diagnostics import diagnostics
 
-CASES = cases("validation.json")
-RECORDINGS = by_recording(CASES)
+CASES = load_cases("validation.json")
+RECORDINGS = group_by_recording(CASES)
 DIAGNOSED = [case for case in CASES if case["expected"].get("diagnostics")]
 
 

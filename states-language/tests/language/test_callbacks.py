@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from machines import at_ms, machine, types
+from machines import event_times_ms, event_types, machine
 from states_language import Behaviour, Execution, TaskCall, TaskFailure, Tokens
 from states_language.tasks.callbacks import Ended, is_token, settle
 from states_language.testing import run_machine
@@ -18,7 +18,7 @@ Holder = Callable[[Tokens, str], Coroutine[Any, Any, None]]
 NINE_SECONDS = [step for _ in range(5) for step in (9, ("heartbeat",))]
 
 
-def says(*steps: Any) -> Holder:
+def scripted_holder(*steps: Any) -> Holder:
     """Return a token's holder. Each step is seconds to wait, or a method to call with the token and arguments."""
 
     async def holder(tokens: Tokens, token: str) -> None:
@@ -31,7 +31,7 @@ def says(*steps: Any) -> Holder:
     return holder
 
 
-def held(holder: Holder, caught: str | None = None, **fields: Any) -> Execution:
+def run_with_holder(holder: Holder, caught: str | None = None, **fields: Any) -> Execution:
     """Return the execution of one callback Task whose message gives `holder` the token. `caught` adds a Catcher."""
     tokens = Tokens()
     works: list[asyncio.Task[None]] = []
@@ -47,10 +47,12 @@ def held(holder: Holder, caught: str | None = None, **fields: Any) -> Execution:
 
 def test_heartbeats_keep_a_task_alive_until_they_stop() -> None:
     """Each heartbeat restarts HeartbeatSeconds; a missed one is States.Timeout. TimeoutSeconds is not extended."""
-    execution = held(says(*NINE_SECONDS), HeartbeatSeconds=10, TimeoutSeconds=600)
-    assert (execution.error, types(execution)[-2:]) == ("States.Timeout", ["TaskTimedOut", "ExecutionFailed"])
-    assert at_ms(execution, "TaskTimedOut") == [55_000]
-    assert at_ms(held(says(*NINE_SECONDS), HeartbeatSeconds=10, TimeoutSeconds=30), "TaskTimedOut") == [30_000]
+    execution = run_with_holder(scripted_holder(*NINE_SECONDS), HeartbeatSeconds=10, TimeoutSeconds=600)
+    assert (execution.error, event_types(execution)[-2:]) == ("States.Timeout", ["TaskTimedOut", "ExecutionFailed"])
+    assert event_times_ms(execution, "TaskTimedOut") == [55_000]
+    assert event_times_ms(
+        run_with_holder(scripted_holder(*NINE_SECONDS), HeartbeatSeconds=10, TimeoutSeconds=30), "TaskTimedOut"
+    ) == [30_000]
 
 
 @pytest.mark.parametrize(
@@ -59,10 +61,10 @@ def test_heartbeats_keep_a_task_alive_until_they_stop() -> None:
 )
 def test_a_missed_heartbeat_is_caught_under_both_names(error: str, caught: bool) -> None:
     """States.HeartbeatTimeout and States.Timeout catch a missed heartbeat. The first is no TimeoutSeconds."""
-    execution = held(says(), error, HeartbeatSeconds=10, TimeoutSeconds=11)
-    assert (types(execution)[5:7] == ["TaskTimedOut", "TaskStateExited"]) is caught
+    execution = run_with_holder(scripted_holder(), error, HeartbeatSeconds=10, TimeoutSeconds=11)
+    assert (event_types(execution)[5:7] == ["TaskTimedOut", "TaskStateExited"]) is caught
     assert (execution.status == "FAILED") is not caught
-    late = held(says(), "States.HeartbeatTimeout", TimeoutSeconds=11)
+    late = run_with_holder(scripted_holder(), "States.HeartbeatTimeout", TimeoutSeconds=11)
     assert (late.status, late.error) == ("FAILED", "States.Timeout")
 
 
@@ -77,7 +79,7 @@ def test_each_attempt_has_its_own_token() -> None:
         else:
             registry.succeed(token, tokens)
 
-    assert len(set(held(holder, Retry=[{"ErrorEquals": ["Again"]}]).output)) == 2
+    assert len(set(run_with_holder(holder, Retry=[{"ErrorEquals": ["Again"]}]).output)) == 2
     assert all(map(is_token, tokens))
 
 
@@ -88,7 +90,7 @@ def test_a_service_that_refuses_the_request_fails_the_callback_task() -> None:
         raise TaskFailure("SQS.QueueDoesNotExistException", "none")
 
     execution = machine(("S", STATE)).execute(perform=perform)
-    assert types(execution)[-2:] == ["TaskSubmitFailed", "ExecutionFailed"]
+    assert event_types(execution)[-2:] == ["TaskSubmitFailed", "ExecutionFailed"]
     assert execution.error == "SQS.QueueDoesNotExistException"
 
 
@@ -101,7 +103,7 @@ def test_a_task_without_a_callback_has_no_token_in_its_context() -> None:
 ENDED = Ended("arn:e", "arn:m", "e", "SUCCEEDED", '{"a":1}', 5, 7, output='{"b":2}')
 
 
-def nested(resource: str, ended: Ended) -> Execution:
+def run_nested(resource: str, ended: Ended) -> Execution:
     """Return the execution of a Task that starts an execution and waits for its end."""
 
     async def perform(call: TaskCall) -> Any:
@@ -119,14 +121,14 @@ def test_a_nested_execution_gives_its_output_as_text_or_as_json() -> None:
     whole = {"ExecutionArn": "arn:e", "InputDetails": {"Included": True}, "Name": "e",
              "OutputDetails": {"Included": True}, "StartDate": 5, "StateMachineArn": "arn:m", "Status": "SUCCEEDED",
              "StopDate": 7}  # fmt: skip
-    assert nested("sync", ENDED).output == whole | {"Input": '{"a":1}', "Output": '{"b":2}'}
-    assert nested("sync:2", ENDED).output == whole | {"Input": {"a": 1}, "Output": {"b": 2}}
+    assert run_nested("sync", ENDED).output == whole | {"Input": '{"a":1}', "Output": '{"b":2}'}
+    assert run_nested("sync:2", ENDED).output == whole | {"Input": {"a": 1}, "Output": {"b": 2}}
 
 
 @pytest.mark.parametrize("pattern", ["sync", "sync:2"])
 def test_a_nested_execution_that_fails_fails_the_task(pattern: str) -> None:
     """The error is States.TaskFailed. The cause describes the execution, its input as text in both forms."""
-    execution = nested(pattern, Ended("arn:e", "arn:m", "e", "FAILED", "{}", 5, 7, error="Bad"))
+    execution = run_nested(pattern, Ended("arn:e", "arn:m", "e", "FAILED", "{}", 5, 7, error="Bad"))
     assert (execution.error, execution.cause) == (
         "States.TaskFailed",
         '{"Error":"Bad","ExecutionArn":"arn:e","Input":"{}","InputDetails":{"Included":true},"Name":"e",'
@@ -162,7 +164,7 @@ def test_an_activity_is_scheduled_before_its_worker_starts(
 def test_an_activity_without_a_prepared_answer_fails_the_execution() -> None:
     """An activity without a prepared answer does not exist: the execution fails and nothing is scheduled (recorded)."""
     execution = machine(("A", APPROVE)).execute()
-    assert (execution.error, types(execution)[2:]) == ("States.Runtime", ["ExecutionFailed"])
+    assert (execution.error, event_types(execution)[2:]) == ("States.Runtime", ["ExecutionFailed"])
 
 
 def test_a_worker_that_asserts_fails_the_test() -> None:

@@ -43,7 +43,7 @@ def outcome(text: str, data: Any) -> Any:
     return execution.output, execution.error, execution.cause
 
 
-def by_the_library(text: str, data: Any) -> Any:
+def library_outcome(text: str, data: Any) -> Any:
     """Return the same outcome, with every node evaluated by the library."""
     with pytest.MonkeyPatch.context() as without:
         without.setattr(compiled, "_LEAVES", {})
@@ -54,7 +54,7 @@ def by_the_library(text: str, data: Any) -> Any:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _generates_at_once() -> Iterator[None]:
+def _write_at_once() -> Iterator[None]:
     """Compile each expression at its first evaluation, instead of letting the library evaluate it at first."""
     with pytest.MonkeyPatch.context() as at_once:
         at_once.setattr(compiled, "_OFTEN", 0)
@@ -65,13 +65,13 @@ def _generates_at_once() -> Iterator[None]:
 def test_a_compiled_expression_has_the_librarys_outcome(data: Any, form: str, one: str, other: str, name: str) -> None:
     """For any data and any of these forms, the compiled expression has the library's value or failure."""
     text = form.format(one, other, name)
-    assert outcome(text, data) == by_the_library(text, data)
+    assert outcome(text, data) == library_outcome(text, data)
 
 
 @given(EXPRESSIONS)
 def test_a_compiled_operator_or_function_has_the_librarys_outcome(text: str) -> None:
     """Any operator and function has the library's value or failure, even for arguments of wrong types."""
-    assert outcome(text, INPUT) == by_the_library(text, INPUT)
+    assert outcome(text, INPUT) == library_outcome(text, INPUT)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_deeply_nested_expression_has_the_librarys_outcome() -> None:
         text = "$states.input.n"
         for level in range(levels):
             text = f"(1 + {text})" if level % 3 else f"$number(true ? {text} : 0)"
-        assert outcome(text, {"n": 1}) == by_the_library(text, {"n": 1})
+        assert outcome(text, {"n": 1}) == library_outcome(text, {"n": 1})
 
 
 def test_a_variable_named_states_hides_the_states_object() -> None:

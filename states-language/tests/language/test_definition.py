@@ -16,7 +16,7 @@ LISTED = "arn:aws:states:::s3:listObjectsV2"
 TASK = {"Type": "Task", "Resource": INVOKE, "Parameters": {"FunctionName": "f"}, "End": True}
 
 
-def one(state: Any, **fields: Any) -> dict[str, Any]:
+def one_state(state: Any, **fields: Any) -> dict[str, Any]:
     return {"StartAt": "S", "States": {"S": state}, **fields}
 
 
@@ -24,7 +24,7 @@ def choice(**rule: Any) -> dict[str, Any]:
     return {"StartAt": "S", "States": {"S": {"Type": "Choice", "Choices": [{"Next": "P", **rule}]}, "P": PASS}}
 
 
-def mapped(mode: str | None = "STANDARD", **fields: Any) -> dict[str, Any]:
+def map_definition(mode: str | None = "STANDARD", **fields: Any) -> dict[str, Any]:
     """Return a Map whose ProcessorConfig is DISTRIBUTED with this ExecutionType; without a mode, an inline Map."""
     config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": mode}} if mode else {}
     return {"Type": "Map", "ItemProcessor": {**line(("A", {"Type": "Pass"})), **config}, "End": True, **fields}
@@ -32,8 +32,8 @@ def mapped(mode: str | None = "STANDARD", **fields: Any) -> dict[str, Any]:
 
 WHOLE: list[tuple[Any, str, str]] = [
     ({"StartAt": "A", "States": {}}, "/StartAt", "there is no state 'A'"),
-    (one(PASS, Version="2.0"), "/Version", "must be 1.0"),
-    (one(PASS, TimeoutSeconds=0), "/TimeoutSeconds", "must be between 1 and 99999999"),
+    (one_state(PASS, Version="2.0"), "/Version", "must be 1.0"),
+    (one_state(PASS, TimeoutSeconds=0), "/TimeoutSeconds", "must be between 1 and 99999999"),
     (choice(Variable="$.a", IsNull=True, IsString=True), "/States/S/Choices/0",
      "exactly one operator is required, not 2"),
     (choice(Not={"Variable": "$.a", "IsNull": True, "Next": "P"}), "/States/S/Choices/0/Not/Next",
@@ -97,15 +97,15 @@ STATES: list[tuple[Any, str, str]] = [
      "only one of these fields may be present: Error, ErrorPath"),
     ({"Type": "Succeed", "End": True}, "/End", "is not a field of a Succeed state"),
     ({"Type": "Choice", "Choices": []}, "/Choices", "must hold at least one rule"),
-    (mapped(None, Label="x"), "/Label", "stands in a Map whose ProcessorConfig has Mode DISTRIBUTED"),
-    (mapped(None, Iterator={}), "", "only one of these fields may be present: ItemProcessor, Iterator"),
-    (mapped(None, MaxConcurrency=-1), "/MaxConcurrency", "must be between 0 and 99999999"),
-    (mapped("FAST"), "/ItemProcessor/ProcessorConfig/ExecutionType", "must be one of STANDARD, EXPRESS"),
-    (mapped(ResultWriter={}), "/ResultWriter", "these fields are required: Resource"),
-    (mapped(ItemBatcher={}), "/ItemBatcher", "MaxItemsPerBatch or MaxInputBytesPerBatch is required"),
-    (mapped(ResultWriter={"Resource": PUT, "WriterConfig": {"Transformation": "SORT"}}),
+    (map_definition(None, Label="x"), "/Label", "stands in a Map whose ProcessorConfig has Mode DISTRIBUTED"),
+    (map_definition(None, Iterator={}), "", "only one of these fields may be present: ItemProcessor, Iterator"),
+    (map_definition(None, MaxConcurrency=-1), "/MaxConcurrency", "must be between 0 and 99999999"),
+    (map_definition("FAST"), "/ItemProcessor/ProcessorConfig/ExecutionType", "must be one of STANDARD, EXPRESS"),
+    (map_definition(ResultWriter={}), "/ResultWriter", "these fields are required: Resource"),
+    (map_definition(ItemBatcher={}), "/ItemBatcher", "MaxItemsPerBatch or MaxInputBytesPerBatch is required"),
+    (map_definition(ResultWriter={"Resource": PUT, "WriterConfig": {"Transformation": "SORT"}}),
      "/ResultWriter/WriterConfig/Transformation", "must be one of NONE, COMPACT, FLATTEN"),
-    (mapped(ToleratedFailurePercentage=101), "/ToleratedFailurePercentage", "must be at most 100"),
+    (map_definition(ToleratedFailurePercentage=101), "/ToleratedFailurePercentage", "must be at most 100"),
     ({"Type": "Parallel", "Branches": [line(("X", {**PASS, **SET}))], "End": True, **SET},
      "/Branches/0/States/X/Assign/v", "the variable 'v' belongs to an outer scope, see /States/S/Assign/v"),
 ]  # fmt: skip
@@ -126,10 +126,14 @@ READERS: list[tuple[str, dict[str, str], str, str]] = [
 ]  # fmt: skip
 """The resource and the configuration of an ItemReader, its wrong field, and the rule."""
 STATES += [
-    (mapped(ItemReader={"Resource": resource, "ReaderConfig": config}), f"/ItemReader/ReaderConfig/{field}", rule)
+    (
+        map_definition(ItemReader={"Resource": resource, "ReaderConfig": config}),
+        f"/ItemReader/ReaderConfig/{field}",
+        rule,
+    )
     for resource, config, field, rule in READERS
 ]
-REFUSED = [*WHOLE, *((one(state), f"/States/S{place}", rule) for state, place, rule in STATES)]
+REFUSED = [*WHOLE, *((one_state(state), f"/States/S{place}", rule) for state, place, rule in STATES)]
 
 
 LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))

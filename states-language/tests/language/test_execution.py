@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from machines import INVOKE, at_ms, chain, line, machine, named, raising, task
+from machines import INVOKE, error_class, event_chain, event_times_ms, function_raising, line, machine, task
 from states_language import Execution, TaskCall, TaskFailure, load
 from states_language.clock import EPOCH_2026_MS, VirtualClock
 from states_language.values import parse_json
@@ -14,7 +14,7 @@ from states_language.values import parse_json
 WAIT = {"Type": "Wait", "Seconds": 10}
 
 
-def lanes(**retry: Any) -> Any:
+def staggered_machine(**retry: Any) -> Any:
     """Return the two-branch staggered machine: A begins with Wait, B with the Task."""
 
     def lane(name: str, start_at: str) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def lanes(**retry: Any) -> Any:
     return machine(("P", {"Type": "Parallel", "Branches": [lane("A", "WaitA"), lane("B", "TaskB")]}))
 
 
-async def day(clock: VirtualClock, staggered: Any, perform: Any) -> Execution:
+async def run_day(clock: VirtualClock, staggered: Any, perform: Any) -> Execution:
     execution: Execution = staggered.start({"id": "demo"}, clock=clock, perform=perform)
     await clock.sleep_until(EPOCH_2026_MS + 4 * 3_600_000)
     return execution
@@ -54,14 +54,14 @@ def test_two_runs_give_byte_equal_histories_with_jitter() -> None:
 
     def history(seed: int) -> str:
         clock = VirtualClock(seed=seed)
-        return json.dumps(clock.run(day(clock, lanes(Retry=retry), perform_for(clock))).history)
+        return json.dumps(clock.run(run_day(clock, staggered_machine(Retry=retry), perform_for(clock))).history)
 
     first = history(1)
     assert first == history(1)
     assert first != history(2)
 
 
-class Listed:
+class ListedLatencies:
     """Latencies with fixed values."""
 
     def __init__(self) -> None:
@@ -80,19 +80,19 @@ class Listed:
 
 def test_latencies_are_added_where_aws_takes_time() -> None:
     """Latencies come before the first state, after a Wait, and between a Wait and the next Task, and nowhere else."""
-    latencies = Listed()
+    latencies = ListedLatencies()
     states = [
         ("W", {**WAIT, "Next": "T"}),
         ("T", task(Next="V")),
         ("V", {**WAIT, "Next": "P"}),
         ("P", {"Type": "Pass"}),
     ]
-    execution = machine(*states).execute(functions={"work": raising()}, latencies=latencies)
-    assert at_ms(execution, "ExecutionStarted") == [0]
-    assert at_ms(execution, "WaitStateEntered") == [25, 10_025 + 55 + 56]
-    assert at_ms(execution, "WaitStateExited") == [10_025 + 55, 20_136 + 64]
-    assert at_ms(execution, "TaskStateEntered") == [10_136]
-    assert (at_ms(execution, "PassStateEntered"), latencies.to_tasks) == ([20_200], [63])
+    execution = machine(*states).execute(functions={"work": function_raising()}, latencies=latencies)
+    assert event_times_ms(execution, "ExecutionStarted") == [0]
+    assert event_times_ms(execution, "WaitStateEntered") == [25, 10_025 + 55 + 56]
+    assert event_times_ms(execution, "WaitStateExited") == [10_025 + 55, 20_136 + 64]
+    assert event_times_ms(execution, "TaskStateEntered") == [10_136]
+    assert (event_times_ms(execution, "PassStateEntered"), latencies.to_tasks) == ([20_200], [63])
 
 
 def test_the_history_is_in_the_wire_shape_of_get_execution_history() -> None:
@@ -146,7 +146,7 @@ def test_a_machines_time_out_ends_the_execution_and_cannot_be_caught() -> None:
     parallel = {"Type": "Parallel", "Branches": [line(("V", WAIT))], "Catch": catch, "Next": "W"}
     execution = machine(("P", parallel), ("W", WAIT), TimeoutSeconds=4).execute()
     assert (execution.status, execution.error, execution.cause) == ("TIMED_OUT", None, None)
-    assert chain(execution)[-1] == (5, 0, "ExecutionTimedOut")
+    assert event_chain(execution)[-1] == (5, 0, "ExecutionTimedOut")
     assert execution.stopped_ms == EPOCH_2026_MS + 4000
 
 
@@ -161,13 +161,13 @@ def test_an_unexpected_exception_of_perform_fails_the_execution_and_is_raised() 
     executions: list[Execution] = []
 
     async def perform(_call: TaskCall) -> Any:
-        raise named("Bug")("in perform")
+        raise error_class("Bug")("in perform")
 
     async def main() -> None:
         executions.append(machine(("T", task())).start({}, clock=clock, perform=perform))
         await executions[0].wait()
 
-    with pytest.raises(named("Bug")):
+    with pytest.raises(error_class("Bug")):
         clock.run(main())
     assert (executions[0].status, executions[0].error) == ("FAILED", "States.Runtime")
     assert executions[0].cause == (

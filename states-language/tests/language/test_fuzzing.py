@@ -6,7 +6,7 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from machines import line, raising, task
+from machines import function_raising, line, task
 from states_language import Execution, fuzz, load
 from states_language.fuzzing import Case, unhandled
 from states_language.tasks.stubs import Behaviour
@@ -53,8 +53,8 @@ def test_an_error_given_by_a_fail_state_counts_as_handled() -> None:
         ("Do", task(Catch=[{"ErrorEquals": ["X"], "Next": "No"}])), ("No", {"Type": "Fail", "Error": "Refused"})
     )
     machine = load(caught)
-    assert unhandled(machine, machine.execute(functions={"work": raising("X")})) is None
-    assert unhandled(machine, machine.execute(functions={"work": raising("Y")})) == "Y"
+    assert unhandled(machine, machine.execute(functions={"work": function_raising("X")})) is None
+    assert unhandled(machine, machine.execute(functions={"work": function_raising("Y")})) == "Y"
     lost = load(line(("Do", {"Type": "Fail", "ErrorPath": "$.nowhere"})))
     assert unhandled(lost, lost.execute()) == "States.Runtime"
 

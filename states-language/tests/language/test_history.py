@@ -4,7 +4,7 @@ from machines import machine
 from states_language import Machine
 
 
-def counting(most: int) -> tuple[Machine, dict[str, int]]:
+def counting_machine(most: int) -> tuple[Machine, dict[str, int]]:
     """Return a machine that loops through a Pass and a Choice, and the input for `most` rounds."""
     add = {"Type": "Pass", "Parameters": {"n.$": "States.MathAdd($.n, 1)", "most.$": "$.most"}, "Next": "Look"}
     again = {"Variable": "$.n", "NumericLessThanPath": "$.most", "Next": "Count"}
@@ -14,7 +14,7 @@ def counting(most: int) -> tuple[Machine, dict[str, int]]:
 
 def test_the_limit_of_the_history_can_be_lifted_and_lowered() -> None:
     """Event 25,000 ends the execution unless the limit is lifted; a lower limit ends it earlier."""
-    loop, data = counting(7000)
+    loop, data = counting_machine(7000)
     cut, whole, short = (loop.execute(data, history_limit=limit) for limit in (25_000, None, 10))
     assert (cut.status, cut.error, len(cut.history)) == ("FAILED", "States.Runtime", 25_000)
     assert cut.cause == "The execution reached the maximum number of history events (25000)."

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from machines import INVOKE, machine, raising, types
+from machines import INVOKE, event_types, function_raising, machine
 from states_language import Behaviour, DefinitionError
 from states_language.jsonata.ecmascript import translate
 
@@ -36,7 +36,7 @@ def failure(expression: str, data: Any = None) -> str:
     """Return the cause of a failed expression, without the sentence that names state, expression and field."""
     execution = query(("A", {"Type": "Pass", "Output": {"v": f"{{% {expression} %}}"}})).execute(data)
     assert (execution.status, execution.error) == ("FAILED", "States.QueryEvaluationError")
-    assert types(execution)[-2:] == ["EvaluationFailed", "ExecutionFailed"]
+    assert event_types(execution)[-2:] == ["EvaluationFailed", "ExecutionFailed"]
     start = (
         "An error occurred while executing the state 'A' (entered at the event id #2). "
         f"The JSONata expression '{expression}' specified for the field 'Output/v' "
@@ -154,9 +154,9 @@ def test_a_failed_evaluation_can_be_caught_and_retried() -> None:
         "Retry": [{"ErrorEquals": ["States.ALL"], "MaxAttempts": 1}],
     }
     states = ("A", {**work, "Catch": [catcher], "Next": "B"}), ("B", {"Type": "Pass"})
-    execution = query(*states).execute(functions={"work": raising()})
+    execution = query(*states).execute(functions={"work": function_raising()})
     assert execution.output == "States.QueryEvaluationError"
-    assert types(execution).count("EvaluationFailed") == 2
+    assert event_types(execution).count("EvaluationFailed") == 2
     failed = next(event for event in execution.history if event["type"] == "EvaluationFailed")
     assert failed["evaluationFailedEventDetails"]["location"] == "Arguments/Payload/n"
 

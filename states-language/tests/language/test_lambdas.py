@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from machines import at_ms, machine, named, task, types
+from machines import error_class, event_times_ms, event_types, machine, task
 from states_language import TaskFailure
 from states_language.clock import EPOCH_2026_MS, VirtualClock
 from states_language.tasks.lambda_answers import RESPONSE_LIMIT_BYTES
@@ -19,18 +19,18 @@ from states_language.tasks.lambdas import Function, Functions
 from states_language.values import copied
 
 
-def invoked(function: Function, payload: Any = None, **options: Any) -> Any:
+def invoke(function: Function, payload: Any = None, **options: Any) -> Any:
     clock = VirtualClock()
     return clock.run(Functions(clock, {}, **options).invoke("work", function, payload))
 
 
-def failed(function: Function, **options: Any) -> tuple[str | None, Any]:
+def failure_of(function: Function, **options: Any) -> tuple[str | None, Any]:
     with pytest.raises(TaskFailure) as failure:
-        invoked(function, **options)
+        invoke(function, **options)
     return failure.value.error, json.loads(failure.value.cause or "null")
 
 
-def raises(error: BaseException, after_s: int | None = None) -> Function:
+def function_raising(error: BaseException, after_s: int | None = None) -> Function:
     """Return a function that raises this error. With `after_s` it is async and raises after that time."""
 
     def function(_payload: Any, _lambda_context: Any) -> Any:
@@ -67,21 +67,21 @@ def test_a_function_may_be_plain_or_async_and_sees_its_time_run_down() -> None:
         await asyncio.sleep(10)
         return [payload, lambda_context.get_remaining_time_in_millis(), lambda_context.function_name]
 
-    assert invoked(lambda payload, _: {"got": payload}, 1) == {"got": 1}
-    assert invoked(later, 1, function_timeout_s=45) == [1, 35_000, "work"]
+    assert invoke(lambda payload, _: {"got": payload}, 1) == {"got": 1}
+    assert invoke(later, 1, function_timeout_s=45) == [1, 35_000, "work"]
 
 
 def test_a_function_gets_and_returns_copies_as_json() -> None:
     """A function cannot change the state's data, and a tuple that it returns becomes a list."""
     event = {"list": [1]}
-    assert invoked(lambda payload, _: (payload["list"].append(2), payload), event) == [None, {"list": [1, 2]}]
+    assert invoke(lambda payload, _: (payload["list"].append(2), payload), event) == [None, {"list": [1, 2]}]
     assert event == {"list": [1]}
 
 
 @pytest.mark.parametrize("after_s", [None, 1])
 def test_an_exception_of_a_function_becomes_its_error_payload(after_s: int | None) -> None:
     """The Error is the exception's class name. The stack trace begins in the function, also in an async one."""
-    error, payload = failed(raises(named("CustomException")("bad luck"), after_s))
+    error, payload = failure_of(function_raising(error_class("CustomException")("bad luck"), after_s))
     assert error == "CustomException"
     assert (payload["errorMessage"], payload["errorType"]) == ("bad luck", "CustomException")
     assert list(payload) == ["errorMessage", "errorType", "requestId", "stackTrace"]
@@ -98,7 +98,7 @@ def test_a_function_is_killed_at_its_time_limit_with_awss_message() -> None:
         seen.append(lambda_context.aws_request_id)
         await asyncio.sleep(1000)
 
-    error, payload = failed(function, function_timeout_s=45)
+    error, payload = failure_of(function, function_timeout_s=45)
     assert error == "Sandbox.Timedout"
     assert payload == {
         "errorType": "Sandbox.Timedout",
@@ -109,10 +109,10 @@ def test_a_function_is_killed_at_its_time_limit_with_awss_message() -> None:
 @pytest.mark.parametrize(
     ("function", "error", "message"),
     [
-        (raises(SystemExit(3)), "Runtime.ExitError", "Runtime exited with error: exit status 3"),
+        (function_raising(SystemExit(3)), "Runtime.ExitError", "Runtime exited with error: exit status 3"),
         # A BaseException fails the caller at once, and not only at the function's time limit.
-        (raises(asyncio.CancelledError()), "Runtime.ExitError", "Runtime exited with error: exit status 1"),
-        (raises(GeneratorExit()), "Runtime.ExitError", "Runtime exited with error: exit status 1"),
+        (function_raising(asyncio.CancelledError()), "Runtime.ExitError", "Runtime exited with error: exit status 1"),
+        (function_raising(GeneratorExit()), "Runtime.ExitError", "Runtime exited with error: exit status 1"),
         (lambda *_: [float("nan")], "Runtime.MarshalError", "Unable to marshal response: Out of range float values"),
         (lambda *_: {1}, "Runtime.MarshalError", "response: Object of type set is not JSON serializable"),
         (lambda *_: "x" * (RESPONSE_LIMIT_BYTES - 1), "Function.ResponseSizeTooLarge", "maximum allowed payload size"),
@@ -120,14 +120,14 @@ def test_a_function_is_killed_at_its_time_limit_with_awss_message() -> None:
 )
 def test_an_exit_or_an_unusable_result_is_an_error_of_the_runtime(function: Function, error: str, message: str) -> None:
     """The runtime's error reports a process that exits, and a result that is not JSON or exceeds six megabytes."""
-    raised, payload = failed(function)
+    raised, payload = failure_of(function)
     assert (raised, payload["errorType"]) == (error, error)
     assert message in payload["errorMessage"]
 
 
 def test_an_answer_of_exactly_six_megabytes_is_returned() -> None:
     """An answer may have six megabytes, of which two bytes are the quotes around the text."""
-    assert len(invoked(lambda _payload, _: "x" * (RESPONSE_LIMIT_BYTES - 2))) == RESPONSE_LIMIT_BYTES - 2
+    assert len(invoke(lambda _payload, _: "x" * (RESPONSE_LIMIT_BYTES - 2))) == RESPONSE_LIMIT_BYTES - 2
 
 
 KILLED = """
@@ -201,6 +201,6 @@ def test_a_function_can_be_killed_from_outside_and_outlives_its_execution() -> N
         return killed, stopped
 
     killed, stopped = clock.run(main())
-    assert (killed.error, at_ms(killed, "TaskFailed")) == ("Runtime.ExitError", [5000])
-    assert types(stopped)[-1] == "ExecutionAborted"
+    assert (killed.error, event_times_ms(killed, "TaskFailed")) == ("Runtime.ExitError", [5000])
+    assert event_types(stopped)[-1] == "ExecutionAborted"
     assert (ended, sandbox.running) == ([20_000], [])

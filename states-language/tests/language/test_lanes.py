@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from language.jsonata_expressions import EXPRESSIONS, INPUT
-from machines import distributed, line, machine
+from machines import distributed_map, line, machine
 from patience import until
 from states_language import DefinitionError, Execution, RealClock, TaskCall, load
 from states_language.jsonata.bounds import SHARED_LIMITS
@@ -36,7 +36,7 @@ JSON = st.recursive(
 ENDLESS = "($f := function($n) { $f($n + 1) }; $f(0))"
 
 
-class Watched(Lanes):
+class CountingLanes(Lanes):
     """Lanes that record how many steps were taken between two renewals of a turn."""
 
     def __init__(self, pool: Pool) -> None:
@@ -57,14 +57,14 @@ async def _nothing(_: TaskCall) -> Any:
     return None
 
 
-def ended(
-    states: list[dict[str, Any]], data: Any, look: Callable[[Watched], object] = lambda _: None
+def run_all(
+    states: list[dict[str, Any]], data: Any, look: Callable[[CountingLanes], object] = lambda _: None
 ) -> list[Execution]:
     """Run each state as a machine of its own, all at once in lanes of one event loop, and return the executions."""
 
     async def main() -> list[Execution]:
         pool = Pool(2)
-        lanes = Watched(pool)
+        lanes = CountingLanes(pool)
         try:
             begun = [
                 load(line(("A", state))).start(data, clock=RealClock(), perform=_nothing, lanes=lanes)
@@ -89,7 +89,7 @@ def test_an_endless_evaluation_takes_at_most_one_turn_at_a_time() -> None:
     """An endless recursion and a backtracking regular expression take at most a turn at a time, so others go on."""
     seen: list[int] = []
     attacks = [query(ENDLESS), query(f"$match('{'a' * 40}b', /^(a|aa)+$/)"), *[query("1 + 1")] * 50]
-    endless, backtracked, *small = ended(attacks, {}, lambda lanes: seen.extend(lanes.taken))
+    endless, backtracked, *small = run_all(attacks, {}, lambda lanes: seen.extend(lanes.taken))
     assert TOO_LONG in str(endless.cause)
     assert (endless.error, backtracked.error) == ("States.QueryEvaluationError", "States.QueryEvaluationError")
     assert [each.output for each in small] == [2] * 50
@@ -105,7 +105,7 @@ def test_no_pass_of_the_event_loop_takes_more_than_a_turn() -> None:
         *[query("1 + 1")] * 50,
     ]
     seen: list[int] = []
-    executions = ended(attacks, {"a": [{"b": n} for n in range(800)]}, lambda lanes: seen.extend(lanes.taken))
+    executions = run_all(attacks, {"a": [{"b": n} for n in range(800)]}, lambda lanes: seen.extend(lanes.taken))
     counted, many, scanned, *small = executions
     assert (counted.output, len(many.output), scanned.status) == (200_000, 500, "SUCCEEDED")
     assert [each.output for each in small] == [2] * 50
@@ -116,8 +116,8 @@ def test_no_pass_of_the_event_loop_takes_more_than_a_turn() -> None:
 def test_each_item_of_a_map_run_counts_before_it_begins_and_when_it_is_written() -> None:
     """Each item costs a step before it begins and one when its result is written, so others have turns in between."""
     seen: list[int] = []
-    state = distributed(("B", {"Type": "Pass"}), ResultWriter={"WriterConfig": {"Transformation": "COMPACT"}})
-    (execution,) = ended([state], list(range(200)), lambda lanes: seen.extend(lanes.taken))
+    state = distributed_map(("B", {"Type": "Pass"}), ResultWriter={"WriterConfig": {"Transformation": "COMPACT"}})
+    (execution,) = run_all([state], list(range(200)), lambda lanes: seen.extend(lanes.taken))
     assert (len(execution.output), sum(seen)) == (200, STATE + 200 * (1 + STATE + 1))
 
 
@@ -127,8 +127,8 @@ def test_a_stopped_map_run_ends_at_once_and_unwinds_a_few_executions_at_a_time()
 
     The stopped execution's place names where each of them stood.
     """
-    many = distributed(("W", {"Type": "Wait", "Seconds": 100}))
-    waiting = machine(("M", distributed(("N", many), ItemsPath="$.one")))
+    many = distributed_map(("W", {"Type": "Wait", "Seconds": 100}))
+    waiting = machine(("M", distributed_map(("N", many), ItemsPath="$.one")))
 
     async def main() -> tuple[list[int], list[str], Execution]:
         data = {"one": [[0] * 100]}
@@ -166,7 +166,7 @@ def test_a_task_is_over_once_its_execution_is_stopped() -> None:
         return {}
 
     task = {"Type": "Task", "Resource": "arn:aws:states:::sqs:sendMessage.waitForTaskToken", "Parameters": {}}
-    waiting = machine(("M", distributed(("T", task))))
+    waiting = machine(("M", distributed_map(("T", task))))
 
     async def main() -> list[bool]:
         execution = waiting.start([0] * 3, clock=RealClock(), perform=perform, lanes=Lanes(Pool()))
@@ -189,14 +189,14 @@ def test_a_deeply_nested_expression_is_evaluated_in_another_process(monkeypatch:
         return work()
 
     monkeypatch.setattr("states_language.jsonata.engine.on_new_stack", on_new_stack)
-    assert ([execution.output for execution in ended([deep], {})], begun) == ([30], [])
+    assert ([execution.output for execution in run_all([deep], {})], begun) == ([30], [])
 
 
 def test_a_costly_side_of_or_is_evaluated_in_another_process() -> None:
     """A costly side of `or` gives its value in lanes, as in virtual time, and does not fail."""
     costly = query("false or $count($map([1..1000], function($v) { $v })) = 1000")
     assert load(line(("A", costly))).execute().output is True
-    assert [execution.output for execution in ended([costly], {})] == [True]
+    assert [execution.output for execution in run_all([costly], {})] == [True]
 
 
 def test_an_intrinsic_function_of_a_large_array_gives_the_same_in_lanes() -> None:
@@ -205,7 +205,7 @@ def test_an_intrinsic_function_of_a_large_array_gives_the_same_in_lanes() -> Non
     states: list[dict[str, Any]] = [{"Type": "Pass", "Parameters": {"v.$": function}} for function in functions]
     data = {"a": list(range(2_000))}
     here = [load(line(("A", state))).execute(data).output for state in states]
-    assert [execution.output for execution in ended(states, data)] == here
+    assert [execution.output for execution in run_all(states, data)] == here
 
 
 @given(EXPRESSIONS)
@@ -280,7 +280,7 @@ def test_a_small_execution_ends_within_a_few_turns_beside_large_ones(
     large, small = load(line(("A", state))), load(line(("A", query("$sum([1..9])"))))
 
     async def main() -> tuple[int, Any]:
-        lanes, clock = Watched(Pool(1)), RealClock()
+        lanes, clock = CountingLanes(Pool(1)), RealClock()
         data = {"a": list(range(2_000))}
         begun = [large.start(data, clock=clock, perform=_nothing, lanes=lanes) for _ in range(count)]
         while len(lanes.taken) < 80:

@@ -13,7 +13,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from machines import distributed, line, machine, types
+from machines import distributed_map, event_types, line, machine
 from states_language import Execution, Machine, RealClock, TaskCall, TaskFailure
 from states_language.place import Redriven
 from states_language.scheduling.lanes import FEW
@@ -27,7 +27,7 @@ ODD = (
 )
 
 
-def reading(parameters: dict[str, str], action: str = "s3:getObject", **config: Any) -> dict[str, Any]:
+def reader_of(parameters: dict[str, str], action: str = "s3:getObject", **config: Any) -> dict[str, Any]:
     """Return an ItemReader of the bucket `b`."""
     more = {"ReaderConfig": config} if config else {}
     return {"Resource": f"arn:aws:states:::{action}", "Parameters": {"Bucket": "b", **parameters}, **more}
@@ -54,11 +54,11 @@ class Bucket:
         return {"Body": self.objects[key]}
 
 
-def read(text: str | bytes, most: int | None = None, **config: Any) -> Execution:
+def run_with_object(text: str | bytes, most: int | None = None, **config: Any) -> Execution:
     """Return the execution of a Map over the items of an object with this text."""
     limit: dict[str, Any] = {"MaxItems": most} if most else {}
-    reader = reading({"Key.$": "$.key"}, **config, **limit)
-    execution: Execution = machine(("M", distributed(ItemReader=reader))).execute(
+    reader = reader_of({"Key.$": "$.key"}, **config, **limit)
+    execution: Execution = machine(("M", distributed_map(ItemReader=reader))).execute(
         {"key": "k"}, perform=Bucket(k=text).perform
     )
     return execution
@@ -67,7 +67,7 @@ def read(text: str | bytes, most: int | None = None, **config: Any) -> Execution
 def test_child_executions_see_no_outer_variables() -> None:
     """Child executions of a Map Run see no outer variables, so they may use the same names."""
     inner = ("X", {**PASS, "Assign": {"v": 2}, "Next": "Y"}), ("Y", {**PASS, "InputPath": "$v"})
-    outer = ("A", {**PASS, "Assign": {"v": 1}, "Next": "M"}), ("M", distributed(*inner))
+    outer = ("A", {**PASS, "Assign": {"v": 1}, "Next": "M"}), ("M", distributed_map(*inner))
     assert machine(*outer).execute([0]).output == [2]
 
 
@@ -84,23 +84,23 @@ def test_child_executions_see_no_outer_variables() -> None:
 )
 def test_a_map_run_fails_if_more_items_fail_than_tolerated(fields: dict[str, Any], output: Any) -> None:
     """If two of four items fail, the Map Run fails unless so many are tolerated. By default none are."""
-    execution = machine(("M", distributed(*ODD, MaxConcurrency=1, **fields))).execute([0, 1, 2, 1])
+    execution = machine(("M", distributed_map(*ODD, MaxConcurrency=1, **fields))).execute([0, 1, 2, 1])
     assert execution.output == output
     if output is None:
         assert (execution.error, execution.cause) == (
             "States.ExceedToleratedFailureThreshold",
             "The specified tolerated failure threshold was exceeded",
         )
-        assert types(execution)[-3:] == ["MapRunFailed", "MapStateFailed", "ExecutionFailed"]
+        assert event_types(execution)[-3:] == ["MapRunFailed", "MapStateFailed", "ExecutionFailed"]
 
 
 def test_no_child_execution_goes_on_after_the_end_of_its_map_run() -> None:
     """After too many failures or the parent's time-out, child executions are aborted and none begins."""
     wait = ("W", {"Type": "Wait", "Seconds": 100})
     choice = {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 1, "Next": "F"}], "Default": "W"}
-    broken = machine(("M", distributed(("C", choice), wait, ("F", {"Type": "Fail"})))).execute([0, 1])
+    broken = machine(("M", distributed_map(("C", choice), wait, ("F", {"Type": "Fail"})))).execute([0, 1])
     assert [child.status for child in broken.map_runs[0].executions] == ["ABORTED", "FAILED"]
-    one_by_one = distributed(wait, MaxConcurrency=1, ToleratedFailurePercentage=100)
+    one_by_one = distributed_map(wait, MaxConcurrency=1, ToleratedFailurePercentage=100)
     late = machine(("M", one_by_one), TimeoutSeconds=10).execute([0, 1])
     assert late.status == "TIMED_OUT"
     assert [child.status for child in late.map_runs[0].executions] == ["ABORTED"]
@@ -112,7 +112,7 @@ def test_child_executions_begin_a_few_at_a_time_and_are_stopped_once() -> None:
 
     async def main() -> tuple[list[int], cProfile.Profile]:
         begun, profile = [0], cProfile.Profile()
-        states = distributed(*ODD[:1], ("P", {"Type": "Wait", "Seconds": 100}), ODD[2])
+        states = distributed_map(*ODD[:1], ("P", {"Type": "Wait", "Seconds": 100}), ODD[2])
         execution = machine(("M", states)).start([0] * 199 + [1], clock=RealClock(), perform=Bucket().perform)
         while execution.status == "RUNNING":
             profile.enable()
@@ -129,10 +129,10 @@ def test_child_executions_begin_a_few_at_a_time_and_are_stopped_once() -> None:
 
 def test_a_failing_parallel_branch_aborts_a_map_run() -> None:
     """If another branch of a Parallel fails, the history has MapRunAborted."""
-    slow = line(("M", distributed(("W", {"Type": "Wait", "Seconds": 100}))))
+    slow = line(("M", distributed_map(("W", {"Type": "Wait", "Seconds": 100}))))
     fast = line(("V", {"Type": "Wait", "Seconds": 1, "Next": "F"}), ("F", {"Type": "Fail"}))
     execution = machine(("P", {"Type": "Parallel", "Branches": [slow, fast]})).execute([1])
-    assert types(execution)[-4:] == ["MapStateAborted", "MapRunAborted", "ParallelStateFailed", "ExecutionFailed"]
+    assert event_types(execution)[-4:] == ["MapStateAborted", "MapRunAborted", "ParallelStateFailed", "ExecutionFailed"]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_failing_parallel_branch_aborts_a_map_run() -> None:
 )
 def test_items_are_batched(batcher: dict[str, Any], batches: list[list[int]]) -> None:
     """A batch has a bound of items or bytes; an item larger than that is alone. BatchInput is a template."""
-    execution = machine(("M", distributed(ItemBatcher=batcher))).execute([1, 2, 3, 4, 5])
+    execution = machine(("M", distributed_map(ItemBatcher=batcher))).execute([1, 2, 3, 4, 5])
     own = {"BatchInput": {"first": 1}} if "BatchInput" in batcher else {}
     assert execution.output == [{"Items": batch, **own} for batch in batches]
 
@@ -171,12 +171,12 @@ def test_items_are_batched(batcher: dict[str, Any], batches: list[list[int]]) ->
 )  # fmt: skip
 def test_items_are_read_from_an_object(text: str, config: dict[str, Any], items: list[Any]) -> None:
     """Items are read from JSON, JSON lines and CSV. MapStateStarted has length 0, because they are read after it."""
-    execution = read(text, **config)
+    execution = run_with_object(text, **config)
     assert execution.output == items
     assert execution.history[2]["mapStateStartedEventDetails"] == {"length": 0}
-    assert read(text, most=1, **config).output == items[:1]
+    assert run_with_object(text, most=1, **config).output == items[:1]
     if config.get("CSVHeaderLocation") == "FIRST_ROW":
-        assert read("A,A\n", **config).cause == "CSV headers cannot contain duplicates."
+        assert run_with_object("A,A\n", **config).cause == "CSV headers cannot contain duplicates."
 
 
 @pytest.mark.parametrize(
@@ -197,18 +197,18 @@ def test_items_that_cannot_be_read_fail_the_map_run(resource: str, arguments: An
     """Arguments without an address and impossible listings are States.ItemReaderFailed; they neither raise nor loop."""
     config = {} if resource == "listObjectsV2" else {"ReaderConfig": {"InputType": "JSON"}}
     reader = {"Resource": f"arn:aws:states:::s3:{resource}", "Arguments": arguments, **config}
-    failed = machine(("M", {**distributed(ItemReader=reader), "QueryLanguage": "JSONata"})).execute(
+    failed = machine(("M", {**distributed_map(ItemReader=reader), "QueryLanguage": "JSONata"})).execute(
         functions={f"aws-sdk:s3:{resource}": answer}
     )
     assert (failed.error, failed.cause) == ("States.ItemReaderFailed", cause)
-    assert types(failed)[-3:] == ["MapRunFailed", "MapStateFailed", "ExecutionFailed"]
+    assert event_types(failed)[-3:] == ["MapRunFailed", "MapStateFailed", "ExecutionFailed"]
 
 
-def lying(config: dict[str, Any], action: str = "s3:getObject", /, **objects: str | bytes) -> Any:
+def run_with_reader(config: dict[str, Any], action: str = "s3:getObject", /, **objects: str | bytes) -> Any:
     """Return each item of the bucket with its source, or the execution's cause if it failed."""
-    reader = reading({"Key": "k"} if action == "s3:getObject" else {}, action, **config)
+    reader = reader_of({"Key": "k"} if action == "s3:getObject" else {}, action, **config)
     shown = {"from.$": "$$.Map.Item.Source", "item.$": "$$.Map.Item.Value"}
-    execution = machine(("M", distributed(ItemReader=reader, ItemSelector=shown))).execute(
+    execution = machine(("M", distributed_map(ItemReader=reader, ItemSelector=shown))).execute(
         perform=Bucket(**objects).perform
     )
     return execution.cause if execution.error else [(one["from"], one["item"]) for one in execution.output]
@@ -218,11 +218,15 @@ def test_items_below_a_pointer_are_read() -> None:
     """ItemsPointer (RFC 6901) names the array of items within an object. A value that is no array fails the Map Run."""
     text = '{"a/b": {"c": [1, 2]}}'
     config = {"InputType": "JSON", "ItemsPointer": "/a~1b/c"}
-    assert lying(config, k=text) == [("s3://b/k", 1), ("s3://b/k", 2)]
+    assert run_with_reader(config, k=text) == [("s3://b/k", 1), ("s3://b/k", 2)]
     for pointer in ("/a~1b", "/nothing/c", "/a~1b/c/0"):
-        assert lying({**config, "ItemsPointer": pointer}, k=text) == "Attempting to map over non-iterable node."
-    reader = reading({"Key": "k"}, **config)
-    read = machine(("M", distributed(ItemReader=reader))).execute(functions={"aws-sdk:s3:getObject": json.loads(text)})
+        assert (
+            run_with_reader({**config, "ItemsPointer": pointer}, k=text) == "Attempting to map over non-iterable node."
+        )
+    reader = reader_of({"Key": "k"}, **config)
+    read = machine(("M", distributed_map(ItemReader=reader))).execute(
+        functions={"aws-sdk:s3:getObject": json.loads(text)}
+    )
     assert read.output == [1, 2]  # data in place of S3's answer
 
 
@@ -231,10 +235,10 @@ def test_listed_objects_are_loaded_one_after_the_other() -> None:
     config = {"InputType": "JSONL", "Transformation": "LOAD_AND_FLATTEN"}
     listed = "s3:listObjectsV2"
     items = [("s3://b/a", 1), ("s3://b/a", 2), ("s3://b/z", 3)]
-    assert lying(config, listed, a="1\n2", z="3") == items
-    assert lying({**config, "MaxItems": 2}, listed, a="1\n2", z="{") == items[:2]
-    assert lying(config, listed, a="1\n2", z="{") == "The object is not JSONL."
-    assert lying({"Transformation": "NONE"}, listed, a="1")[0][0] == "s3://b"
+    assert run_with_reader(config, listed, a="1\n2", z="3") == items
+    assert run_with_reader({**config, "MaxItems": 2}, listed, a="1\n2", z="{") == items[:2]
+    assert run_with_reader(config, listed, a="1\n2", z="{") == "The object is not JSONL."
+    assert run_with_reader({"Transformation": "NONE"}, listed, a="1")[0][0] == "s3://b"
 
 
 def test_a_manifest_of_s3_inventory_is_read() -> None:
@@ -247,22 +251,22 @@ def test_a_manifest_of_s3_inventory_is_read() -> None:
         ("s3://lake/two", {"Bucket": "b", "Key": "y, z", "Size": "4"}),
     ]
     for config in ({"InputType": "MANIFEST"}, {"ManifestType": "S3_INVENTORY"}):
-        assert lying(config, k=text, **files) == items
-    assert lying({"InputType": "MANIFEST", "MaxItems": 1}, k=text, one=files["one"]) == items[:1]
+        assert run_with_reader(config, k=text, **files) == items
+    assert run_with_reader({"InputType": "MANIFEST", "MaxItems": 1}, k=text, one=files["one"]) == items[:1]
     orc = text.replace("CSV", "ORC")
-    assert lying(config, k=orc) == "An inventory of the format ORC cannot be read; CSV can."
-    assert lying(config, k="[]") == "The object is not a manifest of S3 Inventory."
-    assert lying(config, k=b"\x1f\x8b") == "The object begins like gzip, but it cannot be unpacked."
+    assert run_with_reader(config, k=orc) == "An inventory of the format ORC cannot be read; CSV can."
+    assert run_with_reader(config, k="[]") == "The object is not a manifest of S3 Inventory."
+    assert run_with_reader(config, k=b"\x1f\x8b") == "The object begins like gzip, but it cannot be unpacked."
 
 
 def test_a_manifest_of_athena_is_read() -> None:
     """Athena's manifest lists objects by address; InputType names their format."""
     config = {"InputType": "JSONL", "ManifestType": "ATHENA_DATA"}
-    assert lying(config, k="s3://b/one\ns3://b/two\n", one="1\n", two=gzip.compress(b"2\n")) == [
+    assert run_with_reader(config, k="s3://b/one\ns3://b/two\n", one="1\n", two=gzip.compress(b"2\n")) == [
         ("s3://b/one", 1),
         ("s3://b/two", 2),
     ]
-    assert lying(config, k="one\n") == "The object is not a manifest of Athena."
+    assert run_with_reader(config, k="one\n") == "The object is not a manifest of Athena."
 
 
 def test_rows_of_parquet_are_read() -> None:
@@ -275,15 +279,15 @@ def test_rows_of_parquet_are_read() -> None:
     row = {"at": "2026-01-02T00:00:00+00:00", "d": "1.50"}
     config = {"InputType": "PARQUET"}
     body = written.getvalue().to_pybytes()
-    assert lying(config, k=body) == [("s3://b/k", {"n": "NaN", **row}), ("s3://b/k", {"n": None, **row})]
+    assert run_with_reader(config, k=body) == [("s3://b/k", {"n": "NaN", **row}), ("s3://b/k", {"n": None, **row})]
     for broken in (b"PAR1", body.replace(b"decimal", b"decimax")[:-9] + body[-8:], b"PAR1" * 9):
-        assert lying(config, k=broken) == "The object is not PARQUET."
+        assert run_with_reader(config, k=broken) == "The object is not PARQUET."
 
 
 def test_the_entries_of_a_listed_bucket_are_items() -> None:
     """Each object's entry is an item, page after page. Times are seconds and the tag is named Etag."""
-    reader = reading({}, "s3:listObjectsV2")
-    execution = machine(("M", distributed(ItemReader=reader))).execute(perform=Bucket(a="x", b="y").perform)
+    reader = reader_of({}, "s3:listObjectsV2")
+    execution = machine(("M", distributed_map(ItemReader=reader))).execute(perform=Bucket(a="x", b="y").perform)
     assert execution.output == [
         {"Etag": "e", "Key": name, "LastModified": 1_767_225_600, "Size": size} for name, size in (("a", 0), ("b", 1))
     ]
@@ -293,7 +297,7 @@ def test_results_are_written_to_a_bucket() -> None:
     """ResultWriter writes successes, failures and a manifest that names both. The output is the manifest's address."""
     bucket = Bucket()
     writer = {"Resource": PUT, "Parameters": {"Bucket": "b", "Prefix": "out"}}
-    state = distributed(*ODD, ResultWriter=writer, Label="Odd", ToleratedFailureCount=1)
+    state = distributed_map(*ODD, ResultWriter=writer, Label="Odd", ToleratedFailureCount=1)
     execution = machine(("M", state)).execute([0, 1], perform=bucket.perform)
     run = execution.map_runs[0]
     folder = f"out/{run.name}"
@@ -321,10 +325,12 @@ def test_results_are_written_to_a_bucket() -> None:
 def test_results_are_compacted_or_flattened(config: dict[str, str], output: Any) -> None:
     """WriterConfig compacts or flattens the results, in the state's output or in a bucket."""
     twice = ("A", {"Type": "Pass", "Parameters": {"v.$": "States.Array($, $)"}, "OutputPath": "$.v"})
-    assert machine(("M", distributed(twice, ResultWriter={"WriterConfig": config}))).execute([0, 2]).output == output
+    assert (
+        machine(("M", distributed_map(twice, ResultWriter={"WriterConfig": config}))).execute([0, 2]).output == output
+    )
     bucket = Bucket()
     writer = {"Resource": PUT, "Parameters": {"Bucket": "b"}, "WriterConfig": config}
-    machine(("M", distributed(twice, ResultWriter=writer))).execute([0, 2], perform=bucket.perform)
+    machine(("M", distributed_map(twice, ResultWriter=writer))).execute([0, 2], perform=bucket.perform)
     ((name, text),) = [(key, text) for key, text in bucket.objects.items() if "SUCCEEDED" in key]
     lines = config.get("OutputType") == "JSONL"
     assert (name.endswith(".jsonl"), text if lines else json.loads(text)) == (lines, output)
@@ -333,7 +339,7 @@ def test_results_are_compacted_or_flattened(config: dict[str, str], output: Any)
 def test_a_result_of_form_none_or_a_failed_one_describes_its_execution() -> None:
     """NONE describes each execution in full. COMPACT does so only for a failed one."""
     for form, name in (("NONE", "Name"), ("COMPACT", None)):
-        state = distributed(*ODD, ResultWriter={"WriterConfig": {"Transformation": form}}, ToleratedFailureCount=1)
+        state = distributed_map(*ODD, ResultWriter={"WriterConfig": {"Transformation": form}}, ToleratedFailureCount=1)
         well, badly = machine(("M", state)).execute([0, 1]).output
         assert (well if name is None else well["Output"], badly["Status"], badly["Error"]) == (
             0 if name is None else "0", "FAILED", "Odd",
@@ -342,17 +348,17 @@ def test_a_result_of_form_none_or_a_failed_one_describes_its_execution() -> None
 
 def test_an_item_selector_that_cannot_be_evaluated_fails_the_map_run() -> None:
     """A path that leads nowhere is States.Runtime; a failed JSONata selector can be caught. The Map Run has failed."""
-    pathed = machine(("M", distributed(ItemSelector={"v.$": "$.none"}))).execute([1])
+    pathed = machine(("M", distributed_map(ItemSelector={"v.$": "$.none"}))).execute([1])
     assert (pathed.error, pathed.map_runs[0].status) == ("States.Runtime", "FAILED")
     catch = [{"ErrorEquals": ["States.ALL"], "Next": "Z"}]
-    state = distributed(ItemSelector={"v": "{% $states.input.none %}"}, Catch=catch)
+    state = distributed_map(ItemSelector={"v": "{% $states.input.none %}"}, Catch=catch)
     queried = machine(("M", state), ("Z", PASS), QueryLanguage="JSONata").execute([1])
     assert queried.output["Error"] == "States.QueryEvaluationError"
-    assert types(queried)[4:7] == ["EvaluationFailed", "MapRunFailed", "MapStateFailed"]
+    assert event_types(queried)[4:7] == ["EvaluationFailed", "MapRunFailed", "MapStateFailed"]
 
 
 SHARE = {"ItemsPath": "$.l", "ToleratedFailurePercentagePath": "$.n"}
-MOST = {"ItemReader": reading({"Key": "k"}, InputType="JSON", MaxItemsPath="$.n")}
+MOST = {"ItemReader": reader_of({"Key": "k"}, InputType="JSON", MaxItemsPath="$.n")}
 
 
 @pytest.mark.parametrize(
@@ -369,14 +375,14 @@ MOST = {"ItemReader": reading({"Key": "k"}, InputType="JSON", MaxItemsPath="$.n"
 def test_a_wrong_number_from_a_path_fails_the_map(fields: dict[str, Any], number: Any, error: str, cause: str) -> None:
     """A negative MaxItems fails the item reader; any other wrong number fails the execution before the Map Run."""
     data = {"l": [1], "n": number}
-    execution = machine(("M", distributed(**fields))).execute(data, perform=Bucket(k="[1]").perform)
+    execution = machine(("M", distributed_map(**fields))).execute(data, perform=Bucket(k="[1]").perform)
     assert (execution.error, (execution.cause or "").endswith(cause)) == (error, True)
-    assert ("MapRunStarted" in types(execution)) is (error == "States.ItemReaderFailed")
+    assert ("MapRunStarted" in event_types(execution)) is (error == "States.ItemReaderFailed")
 
 
 def test_a_redriven_map_run_reads_and_writes_again() -> None:
     """A redrive of the Map Run reads items and writes results that could not be read or written before."""
-    reader, writer = reading({"Key": "k"}, InputType="JSON"), {"Resource": PUT, "Parameters": {"Bucket": "b"}}
+    reader, writer = reader_of({"Key": "k"}, InputType="JSON"), {"Resource": PUT, "Parameters": {"Bucket": "b"}}
     bucket, full = Bucket(), True
 
     async def perform(call: TaskCall) -> Any:
@@ -384,47 +390,47 @@ def test_a_redriven_map_run_reads_and_writes_again() -> None:
             raise TaskFailure("S3.AccessDenied", "Access Denied")
         return await bucket.perform(call)
 
-    unread = machine(("M", distributed(ItemReader=reader, ResultWriter=writer)))
+    unread = machine(("M", distributed_map(ItemReader=reader, ResultWriter=writer)))
     first = unread.execute(perform=perform)
     assert first.error == "States.ItemReaderFailed"
     bucket.objects["k"] = "[1, 2]"
-    second = redriven(unread, first, 1, perform)
+    second = redrive(unread, first, 1, perform)
     assert (second.error, second.map_runs[0].redrives) == ("States.ResultWriterFailed", 1)
     full = False
-    third = redriven(unread, second, 2, perform)
+    third = redrive(unread, second, 2, perform)
     assert (third.status, third.map_runs[0].arn) == ("SUCCEEDED", first.map_runs[0].arn)
     assert [one.redrives for one in third.map_runs[0].executions] == [0, 0]
 
 
 def test_a_redrive_after_states_runtime_starts_a_new_map_run() -> None:
     """States.Runtime leaves no Map Run to redrive. A Map Run redriven a thousand times fails with States.Runtime."""
-    broken = machine(("M", distributed(ItemSelector={"x.$": "$.missing"})))
+    broken = machine(("M", distributed_map(ItemSelector={"x.$": "$.missing"})))
     first = broken.execute([1])
-    again = redriven(broken, first, 1)
+    again = redrive(broken, first, 1)
     assert first.error == again.error == "States.Runtime"
     assert [run.redrives for run in again.map_runs] == [0]
-    failing = machine(("M", distributed(("F", {"Type": "Fail", "Error": "Always"}))))
+    failing = machine(("M", distributed_map(("F", {"Type": "Fail", "Error": "Always"}))))
     last = failing.execute([1])
     last.part["place"]["within"]["run"]["redrives"] = 999
-    assert redriven(failing, last, 1).error == "States.ExceedToleratedFailureThreshold"
+    assert redrive(failing, last, 1).error == "States.ExceedToleratedFailureThreshold"
     last.part["place"]["within"]["run"]["redrives"] = 1000
-    assert redriven(failing, last, 1).error == "States.Runtime"
+    assert redrive(failing, last, 1).error == "States.Runtime"
 
 
 def test_a_child_execution_with_a_full_history_or_too_old_is_not_redriven() -> None:
     """A child execution whose history is full, or that ended more than 14 days ago, counts as failed."""
-    failing = machine(("M", distributed(("F", {"Type": "Fail", "Error": "Always"}), ToleratedFailureCount=1)))
+    failing = machine(("M", distributed_map(("F", {"Type": "Fail", "Error": "Always"}), ToleratedFailureCount=1)))
     last = failing.execute([1, 2, 3])
     full, old, other = last.part["place"]["within"]["run"]["executions"]
     full["events"], old["stopped_ms"], other["events"] = 24_999, 0, 24_998
-    again = redriven(failing, last, 1)
+    again = redrive(failing, last, 1)
     assert [one.redrives for one in again.map_runs[0].executions] == [0, 0, 0]
     old["stopped_ms"] = full["stopped_ms"]
-    again = redriven(failing, last, 1)
+    again = redrive(failing, last, 1)
     assert [one.redrives for one in again.map_runs[0].executions] == [0, 1, 1]
 
 
-def redriven(failed: Machine, last: Execution, count: int, perform: Any = None) -> Execution:
+def redrive(failed: Machine, last: Execution, count: int, perform: Any = None) -> Execution:
     """Return the execution that redrives `last`, whose redrive count becomes `count`."""
     before = Redriven(json.loads(json.dumps(last.part)), count, last.started_ms, last.event_count)
     again: Execution = failed.execute(last.input, perform=perform, redriven=before)
@@ -448,4 +454,4 @@ GIVEN = [{"k": "a", "v": 1, "i": 0, "s": "STATE_DATA"}, {"k": "b", "v": [2], "i"
 )  # fmt: skip
 def test_the_members_of_an_object_are_items(fields: dict[str, Any], output: Any) -> None:
     """An object's members are items with Key and Value, in the object's order. Their source is STATE_DATA."""
-    assert machine(("M", distributed(**fields))).execute({"o": {"a": 1, "b": [2]}}).output == output
+    assert machine(("M", distributed_map(**fields))).execute({"o": {"a": 1, "b": [2]}}).output == output

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from machines import line, machine, types
+from machines import event_types, line, machine
 from states_language import Execution
 
 PASS = {"Type": "Pass"}
@@ -12,15 +12,15 @@ DATA = {"other": 1, "items": [1, 2], "nul": None}
 BOOM = line(("Boom", {"Type": "Fail", "Error": "MyError", "Cause": "my cause"}))
 
 
-def filled(template: Any) -> Execution:
+def run_template(template: Any) -> Execution:
     return machine(("A", {"Type": "Pass", "Parameters": {"v.$": template}})).execute(DATA)
 
 
 def test_an_element_past_the_end_of_an_array_is_null_in_a_template() -> None:
     """The same path is an error in InputPath, and so is a path that leads on from such an element."""
-    assert filled("$.items[5]").output == {"v": None}
-    assert filled("$.items[5].x").error == "States.Runtime"
-    assert filled("$.other[5]").error == "States.Runtime"
+    assert run_template("$.items[5]").output == {"v": None}
+    assert run_template("$.items[5].x").error == "States.Runtime"
+    assert run_template("$.other[5]").error == "States.Runtime"
     assert machine(("A", {"Type": "Pass", "InputPath": "$.items[5]"})).execute(DATA).error == "States.Runtime"
 
 
@@ -36,8 +36,8 @@ def test_an_element_past_the_end_of_an_array_is_null_in_a_template() -> None:
 )
 def test_a_call_whose_argument_is_missing_names_the_whole_call(call: str, argument: str) -> None:
     """If an argument's path leads nowhere, the error is States.Runtime; the cause quotes the call and the path."""
-    assert filled(call).error == "States.Runtime"
-    assert (filled(call).cause or "").partition(". ")[2] == (
+    assert run_template(call).error == "States.Runtime"
+    assert (run_template(call).cause or "").partition(". ")[2] == (
         f"The function '{call}' had the following error: The JsonPath argument for the field '{argument}' could not be "
         'found in the input \'{"other":1,"items":[1,2],"nul":null}\''
     )
@@ -47,7 +47,7 @@ def test_a_parallel_state_that_is_retried_fails_once_in_its_history() -> None:
     """A retried Parallel has one ParallelStateFailed. The new branches' events follow the failed one's."""
     parallel = {"Type": "Parallel", "Branches": [BOOM], "Retry": [{"ErrorEquals": ["States.ALL"], "MaxAttempts": 1}]}
     execution = machine(("P", parallel)).execute()
-    assert types(execution)[2:] == [
+    assert event_types(execution)[2:] == [
         *("ParallelStateStarted", "FailStateEntered", "ParallelStateStarted", "FailStateEntered"),
         *("ParallelStateFailed", "ExecutionFailed"),
     ]
@@ -62,7 +62,12 @@ def test_a_catcher_whose_output_fails_fails_the_state_again() -> None:
     ]
     states = ("P", {"Type": "Parallel", "Branches": [BOOM], "Catch": catch, "Next": "Z"}), ("Z", PASS)
     execution = machine(*states, QueryLanguage="JSONata").execute()
-    assert types(execution)[4:] == ["ParallelStateFailed", "EvaluationFailed", "ParallelStateFailed", "ExecutionFailed"]
+    assert event_types(execution)[4:] == [
+        "ParallelStateFailed",
+        "EvaluationFailed",
+        "ParallelStateFailed",
+        "ExecutionFailed",
+    ]
     assert execution.error == "States.QueryEvaluationError"
     assert "specified for the field 'Catch[1]/Output/v'" in (execution.cause or "")
 

@@ -63,13 +63,13 @@ LISTED = [
 ]
 
 
-def listed(definition: Any) -> list[tuple[str, str]]:
+def list_problems(definition: Any) -> list[tuple[str, str]]:
     return [(problem.pointer, problem.rule) for problem in problems(definition)]
 
 
 def test_every_problem_is_listed_at_once() -> None:
     """Twenty-three mistakes give twenty-three problems. A state without a Next causes no further problem."""
-    rules = listed(BROKEN)
+    rules = list_problems(BROKEN)
     assert [pointer for pointer, _ in rules] == [pointer for pointer, _ in LISTED]
     assert [rule.startswith(start) for (_, rule), (_, start) in zip(rules, LISTED, strict=True)] == [True] * len(LISTED)
 
@@ -77,13 +77,15 @@ def test_every_problem_is_listed_at_once() -> None:
 def test_the_only_problem_of_a_refused_definition_is_the_loaders() -> None:
     """A definition with one mistake has one problem, which is the error that `load` raises."""
     refused = [case for case in REFUSED if isinstance(case[0], dict)]
-    assert [listed(definition) for definition, *_ in refused] == [[(pointer, rule)] for _, pointer, rule in refused]
+    assert [list_problems(definition) for definition, *_ in refused] == [
+        [(pointer, rule)] for _, pointer, rule in refused
+    ]
 
 
 @pytest.mark.parametrize("definition", [None, [], 5])
 def test_a_definition_that_is_not_an_object_has_one_problem(definition: Any) -> None:
     """The problem says that it must be a JSON object; nothing is raised."""
-    assert listed(definition) == [("/", "must be a JSON object")]
+    assert list_problems(definition) == [("/", "must be a JSON object")]
 
 
 BRANCH = {"StartAt": "B", "States": {"B": {"Type": "Pass", "Next": "C"}, "C": PASS}}
@@ -106,7 +108,7 @@ LOST: dict[str, Any] = {"B": {"Type": "Pass", "Next": "C"}, "C": {"Type": "Pass"
 )  # fmt: skip
 def test_a_mistake_is_listed_without_its_consequences(states: dict[str, Any], pointers: list[str]) -> None:
     """A mistake is one problem; what follows from it is none."""
-    assert sorted(pointer for pointer, _ in listed({"StartAt": "A", "States": states})) == sorted(pointers)
+    assert sorted(pointer for pointer, _ in list_problems({"StartAt": "A", "States": states})) == sorted(pointers)
 
 
 @pytest.mark.parametrize(
@@ -178,9 +180,9 @@ def test_a_next_to_a_state_of_another_branch_has_a_hint() -> None:
     assert hint(definition, problem) == expected
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def all_places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path] * bool(path) + [one for key, member in members for one in places(member, (*path, key))]
+    return [path] * bool(path) + [one for key, member in members for one in all_places(member, (*path, key))]
 
 
 GOOD: dict[str, Any] = {
@@ -202,7 +204,7 @@ GOOD: dict[str, Any] = {
 }  # fmt: skip
 
 
-@given(st.lists(st.tuples(st.sampled_from(places(GOOD)), st.sampled_from([None, 1, "x", "$", {}, [], True]))))
+@given(st.lists(st.tuples(st.sampled_from(all_places(GOOD)), st.sampled_from([None, 1, "x", "$", {}, [], True]))))
 def test_the_problems_of_any_damage_begin_with_the_loaders(damage: list[tuple[tuple[Any, ...], Any]]) -> None:
     """However a definition is damaged, the list begins with the error of `load` and has no problem twice."""
     definition = copy.deepcopy(GOOD)
@@ -213,14 +215,14 @@ def test_the_problems_of_any_damage_begin_with_the_loaders(damage: list[tuple[tu
         if isinstance(owner, dict | list) and at_home:
             owner[key] = copy.deepcopy(value)
     before = copy.deepcopy(definition)
-    rules = listed(definition)
+    rules = list_problems(definition)
     assert definition == before
     assert len(rules) == len(set(rules))
-    assert rules[:1] == first(definition)
+    assert rules[:1] == first_problem(definition)
     assert all(hint(definition, DefinitionError(*rule)) for rule in rules)
 
 
-def first(definition: dict[str, Any]) -> list[tuple[str, str]]:
+def first_problem(definition: dict[str, Any]) -> list[tuple[str, str]]:
     try:
         load(definition)
     except DefinitionError as problem:

@@ -17,7 +17,7 @@ FUNCTION = "arn:aws:lambda:us-east-1:111111111111:function:f"
 ADD = {"Type": "Pass", "QueryLanguage": "JSONata"}
 
 
-def simple(kind: str, number: int) -> dict[str, Any]:
+def simple_state(kind: str, number: int) -> dict[str, Any]:
     """Return a state that changes the data or a variable, calls a function, or waits."""
     kinds: dict[str, dict[str, Any]] = {
         "pass": {**ADD, "Output": f"{{% $append($states.input, [{number}]) %}}"},
@@ -29,10 +29,10 @@ def simple(kind: str, number: int) -> dict[str, Any]:
     return kinds[kind]
 
 
-SIMPLE = st.builds(simple, st.sampled_from(["pass", "assign", "read", "wait", "task"]), st.integers(1, 5))
+SIMPLE = st.builds(simple_state, st.sampled_from(["pass", "assign", "read", "wait", "task"]), st.integers(1, 5))
 
 
-def in_line(states: list[dict[str, Any]]) -> dict[str, Any]:
+def line_of(states: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the states one after the other. The first state assigns the variable of this scope."""
     begun = [{**ADD, "Assign": {"v": []}}, *states]
     named = {f"S{at}": state | {"Next": f"S{at + 1}"} for at, state in enumerate(begun)}
@@ -45,22 +45,22 @@ def parallel(branches: list[dict[str, Any]]) -> dict[str, Any]:
     return {"Type": "Parallel", "Branches": branches}
 
 
-def each(line: dict[str, Any], at_once: int, apart: bool) -> dict[str, Any]:
+def map_state(line: dict[str, Any], at_once: int, apart: bool) -> dict[str, Any]:
     """Return a Map of four items over this line. If `apart`, each item is an execution of its own."""
     mapped = {"Type": "Map", "QueryLanguage": "JSONata", "Items": [[1], [2], [3], [4]], "MaxConcurrency": at_once}
     config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}} if apart else {}
     return mapped | {"ItemProcessor": config | line}
 
 
-def deeper(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+def nested_states(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
     """Return a strategy of Parallels and Maps whose lines are made of the inner states."""
-    lines = st.lists(inner, min_size=1, max_size=3).map(in_line)
+    lines = st.lists(inner, min_size=1, max_size=3).map(line_of)
     return st.builds(parallel, st.lists(lines, min_size=1, max_size=3)) | st.builds(
-        each, lines, st.integers(0, 3), st.booleans()
+        map_state, lines, st.integers(0, 3), st.booleans()
     )
 
 
-def unique(line: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def rename_states(line: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the line with names of states and variables that no other line has."""
     named = {}
     for name, state in line["States"].items():
@@ -72,17 +72,19 @@ def unique(line: dict[str, Any], prefix: str = "") -> dict[str, Any]:
             value = state["Assign"]["v"]
             state["Assign"] = {f"v{prefix}": value.replace("$v", f"$v{prefix}") if value else value}
         if "Branches" in state:
-            state["Branches"] = [unique(inner, f"{own}_{at}_") for at, inner in enumerate(state["Branches"])]
+            state["Branches"] = [rename_states(inner, f"{own}_{at}_") for at, inner in enumerate(state["Branches"])]
         if "ItemProcessor" in state:
-            state["ItemProcessor"] = state["ItemProcessor"] | unique(state["ItemProcessor"], f"{own}_")
+            state["ItemProcessor"] = state["ItemProcessor"] | rename_states(state["ItemProcessor"], f"{own}_")
         named[own] = state
     return {"StartAt": prefix + line["StartAt"], "States": named}
 
 
-LINES = st.lists(st.recursive(SIMPLE, deeper, max_leaves=5), min_size=1, max_size=4).map(in_line).map(unique)
+LINES = (
+    st.lists(st.recursive(SIMPLE, nested_states, max_leaves=5), min_size=1, max_size=4).map(line_of).map(rename_states)
+)
 
 
-def interrupted(machine: Machine, stops: list[int], failing: list[bool]) -> tuple[Execution, list[Event]]:
+def run_interrupted(machine: Machine, stops: list[int], failing: list[bool]) -> tuple[Execution, list[Event]]:
     """Run to the end. Each run but the last is stopped so many ms after its start; `failing` says which calls fail."""
     events: list[Event] = []
     left = iter(failing)
@@ -116,20 +118,22 @@ def interrupted(machine: Machine, stops: list[int], failing: list[bool]) -> tupl
     return clock.run(main()), events
 
 
-def maps(apart: bool) -> dict[str, Any]:
+def nested_maps(apart: bool) -> dict[str, Any]:
     """Return a line with a Map over a Map of one task at a time."""
-    return unique(in_line([each(in_line([each(in_line([simple("task", 1)]), 1, False)]), 0, apart)]))
+    return rename_states(
+        line_of([map_state(line_of([map_state(line_of([simple_state("task", 1)]), 1, False)]), 0, apart)])
+    )
 
 
 @settings(max_examples=examples(40))
-@example(maps(apart=False), [], [True])  # iterations are aborted between their start and their first state
-@example(maps(apart=True), [], [False, False, False, True, True])  # an iteration fails while its Map Run does
+@example(nested_maps(apart=False), [], [True])  # iterations are aborted between their start and their first state
+@example(nested_maps(apart=True), [], [False, False, False, True, True])  # an iteration fails while its Map Run does
 @given(LINES, st.lists(st.integers(0, 9_000), max_size=4), st.lists(st.booleans(), max_size=8))
 def test_interruptions_change_no_output(line: dict[str, Any], stops: list[int], failing: list[bool]) -> None:
     """An execution stopped at any pass and failed at any call has the same output and repeats no state."""
     machine = load(line)
-    whole, expected = interrupted(machine, [], [])
-    broken, events = interrupted(machine, stops, failing)
+    whole, expected = run_interrupted(machine, [], [])
+    broken, events = run_interrupted(machine, stops, failing)
     assert broken.output == whole.output
     assert [event["id"] for event in events] == list(range(1, len(events) + 1))
 

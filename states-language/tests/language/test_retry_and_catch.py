@@ -5,22 +5,22 @@ The published examples are run from files, in tests/workbench/test_attempts.py.
 
 import pytest
 
-from machines import at_ms, machine, raising, task
+from machines import event_times_ms, function_raising, machine, task
 from states_language.testing import run_machine
 
 
 def test_the_defaults_are_three_retries_after_1_2_and_4_s() -> None:
     retried = machine(("T", task(Retry=[{"ErrorEquals": ["States.ALL"]}])))
-    execution = retried.execute(functions={"work": raising(*["Any"] * 9)})
-    assert at_ms(execution, "TaskScheduled") == [0, 1000, 3000, 7000]
+    execution = retried.execute(functions={"work": function_raising(*["Any"] * 9)})
+    assert event_times_ms(execution, "TaskScheduled") == [0, 1000, 3000, 7000]
 
 
 def test_a_transition_back_resets_the_counts() -> None:
     """If a Catcher leads back to its own Task, the Task's Retrier has all attempts again."""
     retry = [{"ErrorEquals": ["States.ALL"], "IntervalSeconds": 1, "MaxAttempts": 1}]
     catch = [{"ErrorEquals": ["States.ALL"], "ResultPath": None, "Next": "T"}]
-    execution = machine(("T", task(Retry=retry, Catch=catch))).execute(functions={"work": raising(*["E"] * 5)})
-    assert at_ms(execution, "TaskScheduled") == [0, 1000, 1000, 2000, 2000, 3000]
+    execution = machine(("T", task(Retry=retry, Catch=catch))).execute(functions={"work": function_raising(*["E"] * 5)})
+    assert event_times_ms(execution, "TaskScheduled") == [0, 1000, 1000, 2000, 2000, 3000]
     assert execution.transitions == 3 + 3
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from examples import examples
-from language.wild import RECORDED, mutated
+from language.wild import RECORDED, mutated_definitions
 from machines import INVOKE, line, task
 from states_language import DefinitionError, Machine, load
 
@@ -49,7 +49,7 @@ WRONG: dict[str, list[Any]] = {
 }
 
 
-def judged(definition: Any) -> Machine | tuple[str, str]:
+def load_or_error(definition: Any) -> Machine | tuple[str, str]:
     """Return the machine, or the pointer and the rule of its problem."""
     try:
         return load(definition)
@@ -57,13 +57,13 @@ def judged(definition: Any) -> Machine | tuple[str, str]:
         return problem.pointer, problem.rule
 
 
-def compiled(definition: Any) -> Machine | tuple[str, str]:
+def compile_or_error(definition: Any) -> Machine | tuple[str, str]:
     """Return the same, with every state compiled at once."""
     with patch("states_language.definition.load.targets_if_sound", lambda *_: None):
-        return judged(definition)
+        return load_or_error(definition)
 
 
-def of(state: dict[str, Any]) -> dict[str, Any]:
+def definition_of(state: dict[str, Any]) -> dict[str, Any]:
     language = "JSONata" if {"Arguments", "Output"} & state.keys() or "Condition" in str(state) else "JSONPath"
     return {"QueryLanguage": language, **line(("A", state), ("B", {"Type": "Succeed"}))}
 
@@ -71,8 +71,8 @@ def of(state: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("state", SOUND, ids=str)
 def test_the_second_state_of_a_shape_is_compiled_when_it_is_entered(state: dict[str, Any]) -> None:
     """A state whose shape is known is not compiled while the machine is loaded."""
-    load(of(state))
-    machine = load(of(state))
+    load(definition_of(state))
+    machine = load(definition_of(state))
     assert "A" not in list(machine.line.states)
     assert [target for target, _ in machine.line.states["A"].targets] == machine.line.states.target_names["A"]
 
@@ -81,19 +81,21 @@ def test_the_second_state_of_a_shape_is_compiled_when_it_is_entered(state: dict[
 def test_a_wrong_value_in_a_known_shape_is_refused_in_the_same_words(field: str, value: Any) -> None:
     """A wrong value in any state that has the field is refused with the same words as in a new shape."""
     for state in SOUND:
-        load(of(state))
+        load(definition_of(state))
         if field in state:
-            assert isinstance(compiled(of({**state, field: value})), tuple)
-            assert str(judged(of({**state, field: value}))) == str(compiled(of({**state, field: value})))
+            assert isinstance(compile_or_error(definition_of({**state, field: value})), tuple)
+            assert str(load_or_error(definition_of({**state, field: value}))) == str(
+                compile_or_error(definition_of({**state, field: value}))
+            )
 
 
-@given(mutated())
+@given(mutated_definitions())
 @settings(max_examples=examples(200))
 def test_a_state_that_is_compiled_later_compiles(definition: Any) -> None:
     """A wild definition has the same problem with a known shape as without, or all of its states compile."""
     for each in RECORDED[:3]:
         load(each)
-    loaded, whole = judged(definition), compiled(definition)
+    loaded, whole = load_or_error(definition), compile_or_error(definition)
     if isinstance(loaded, tuple) or isinstance(whole, tuple):
         assert loaded == whole
         return

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import states_language
-from machines import INVOKE, at_ms, machine, raising, task, types
+from machines import INVOKE, event_times_ms, event_types, function_raising, machine, task
 from states_language import TaskCall, TaskFailure
 from states_language.clock import EPOCH_2026_MS, VirtualClock
 from states_language.timestamps import instant_ms, written
@@ -34,7 +34,7 @@ def detail(state: dict[str, Any], data: Any) -> str:
     return (execution.cause or "").removeprefix(start)
 
 
-def performed(state: dict[str, Any], answer: Any, data: Any = None) -> tuple[TaskCall, Any]:
+def perform_once(state: dict[str, Any], answer: Any, data: Any = None) -> tuple[TaskCall, Any]:
     """Return the call that the Task made, and the execution."""
     calls: list[TaskCall] = []
 
@@ -91,7 +91,7 @@ def test_a_result_path_that_does_not_fit_is_an_error_of_its_own() -> None:
     """A ResultPath that does not fit the input is States.ResultPathMatchFailure, which can be caught."""
     catch = [{"ErrorEquals": ["States.ResultPathMatchFailure"], "ResultPath": None, "Next": "P"}]
     states = [("T", task(ResultPath="$.a.b", Catch=catch)), ("P", {"Type": "Pass"})]
-    execution = machine(*states).execute({"a": 1}, functions={"work": raising()})
+    execution = machine(*states).execute({"a": 1}, functions={"work": function_raising()})
     assert (execution.status, execution.output) == ("SUCCEEDED", {"a": 1})
 
 
@@ -113,7 +113,7 @@ def test_a_result_path_that_does_not_fit_is_an_error_of_its_own() -> None:
 )
 def test_a_wait_ends_at_its_time_and_never_early(state: dict[str, Any], data: Any, until_ms: int) -> None:
     execution = machine(("S", {"Type": "Wait", **state})).execute(data)
-    assert at_ms(execution, "WaitStateExited") == [until_ms]
+    assert event_times_ms(execution, "WaitStateExited") == [until_ms]
 
 
 @given(st.datetimes(), st.integers(0, 999))
@@ -138,7 +138,7 @@ def test_a_lambda_call_names_the_function_and_carries_its_payload() -> None:
     """lambda:invoke and a function's ARN make the same call; only lambda:invoke wraps the answer."""
     entered = {"execution_arn", "entered_ms"}
     invoke = {"Type": "Task", "Resource": INVOKE, "Parameters": {"FunctionName": ARN + ":live", "Payload.$": "$"}}
-    call, execution = performed(invoke, {"ok": 1}, {"x": 2})
+    call, execution = perform_once(invoke, {"ok": 1}, {"x": 2})
     assert {k: v for k, v in call._asdict().items() if k not in entered} == {
         "attempt": 1, "exchange": None, "input": {"x": 2}, "resource": INVOKE, "service": "lambda", "action": "invoke",
         "sdk": False, "function": "work", "parameters": {"FunctionName": ARN + ":live", "Payload": {"x": 2}},
@@ -146,7 +146,7 @@ def test_a_lambda_call_names_the_function_and_carries_its_payload() -> None:
     }  # fmt: skip
     assert (call.execution_arn, call.entered_ms) == (execution.arn, EPOCH_2026_MS)
     assert (execution.output["Payload"], execution.output["StatusCode"]) == ({"ok": 1}, 200)
-    direct, execution = performed({"Type": "Task", "Resource": ARN, "TimeoutSeconds": 7}, {"ok": 1}, {"x": 2})
+    direct, execution = perform_once({"Type": "Task", "Resource": ARN, "TimeoutSeconds": 7}, {"ok": 1}, {"x": 2})
     assert (direct.function, direct.payload, direct.timeout_ms) == ("work", {"x": 2}, 7000)
     assert execution.output == {"ok": 1}
 
@@ -163,7 +163,7 @@ def test_a_call_that_cannot_be_made_ends_the_execution(pattern: str) -> None:
     execution = machine(("T", caught), ("Z", {"Type": "Pass"})).execute(perform=perform)
     assert (execution.status, execution.error) == ("FAILED", "States.Runtime")
     assert (execution.cause or "").endswith("'T' (entered at the event id #2). no such parameter")
-    assert types(execution)[2:] == ["TaskScheduled", "TaskStarted", "ExecutionFailed"]
+    assert event_types(execution)[2:] == ["TaskScheduled", "TaskStarted", "ExecutionFailed"]
 
 
 def test_a_late_answer_after_a_time_out_is_ignored() -> None:
@@ -182,20 +182,23 @@ def test_a_late_answer_after_a_time_out_is_ignored() -> None:
     ):
         states = ("T", {**task(Catch=catch, Next="W"), **limits}), ("W", {"Type": "Wait", "Seconds": 10})
         execution = machine(*states).execute(functions={"work": slow})
-        assert (at_ms(execution, "TaskTimedOut"), at_ms(execution, "TaskSucceeded")) == (timed_out, succeeded)
+        assert (event_times_ms(execution, "TaskTimedOut"), event_times_ms(execution, "TaskSucceeded")) == (
+            timed_out,
+            succeeded,
+        )
 
 
 def test_a_payload_that_is_not_json_fails_the_task() -> None:
     state = {"Type": "Task", "Resource": INVOKE, "Parameters": {"FunctionName": "work", "Payload": "plain"}}
-    execution = machine(("S", state)).execute(functions={"work": raising()})
+    execution = machine(("S", state)).execute(functions={"work": function_raising()})
     assert execution.error == "Lambda.InvalidRequestContentException"
-    assert types(execution)[-2:] == ["TaskFailed", "ExecutionFailed"]
+    assert event_types(execution)[-2:] == ["TaskFailed", "ExecutionFailed"]
 
 
 # ---- Choice ----
 
 
-def chosen(rule: dict[str, Any], data: Any) -> bool:
+def is_chosen(rule: dict[str, Any], data: Any) -> bool:
     choice = {"Type": "Choice", "Choices": [{**rule, "Next": "Y"}], "Default": "N"}
     yes, no = {"Type": "Pass", "Result": True}, {"Type": "Pass", "Result": False}
     return machine(("S", choice), ("Y", yes), ("N", no)).execute(data).output is True
@@ -221,7 +224,7 @@ RULES: list[tuple[dict[str, Any], Any, bool]] = [
 
 
 def test_a_rule_holds() -> None:
-    assert [(rule, data, chosen(rule, data)) for rule, data, _ in RULES] == RULES
+    assert [(rule, data, is_chosen(rule, data)) for rule, data, _ in RULES] == RULES
 
 
 # ---- the room ----
@@ -253,7 +256,7 @@ def test_no_module_of_the_interpreter_reads_time_or_chance() -> None:
 )
 def test_the_role_of_a_task_is_in_its_scheduled_event(credentials: dict[str, Any]) -> None:
     """A Task's role is in its scheduled event, whether fixed, by a path or by an expression."""
-    _, execution = performed({"Type": "Task", "Resource": ARN, **credentials}, 1, {"role": "arn:r"})
+    _, execution = perform_once({"Type": "Task", "Resource": ARN, **credentials}, 1, {"role": "arn:r"})
     assert execution.history[2]["lambdaFunctionScheduledEventDetails"]["taskCredentials"] == {"roleArn": "arn:r"}
 
 

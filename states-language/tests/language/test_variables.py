@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from machines import machine, raising, task
+from machines import function_raising, machine, task
 
 BIG = "x" * 200_000
 
 
-def assigned(execution: Any) -> list[dict[str, str]]:
+def assigned_texts(execution: Any) -> list[dict[str, str]]:
     """Return the variables that each state's exit event says were assigned."""
     exits = (event.get("stateExitedEventDetails", {}) for event in execution.history)
     return [details["assignedVariables"] for details in exits if "assignedVariables" in details]
@@ -39,7 +39,7 @@ def test_a_catcher_assigns_from_the_error_output() -> None:
     catcher = {"ErrorEquals": ["Broken"], "Assign": {"how.$": "$.Error"}, "ResultPath": "$.e", "Next": "B"}
     work = task(Assign={"how": "well"}, Catch=[catcher], Next="B")
     states = ("A", work), ("B", {"Type": "Pass", "InputPath": "$how"})
-    assert machine(*states).execute(functions={"work": raising("Broken")}).output == "Broken"
+    assert machine(*states).execute(functions={"work": function_raising("Broken")}).output == "Broken"
 
 
 def test_an_attempt_that_fails_after_its_assign_assigns_nothing() -> None:
@@ -47,7 +47,7 @@ def test_an_attempt_that_fails_after_its_assign_assigns_nothing() -> None:
     fails: dict[str, Any] = {"ResultSelector": {"x.$": "States.ArrayGetItem($, 9)"}, "Assign": {"how": "badly"}}
     work = task(**fails, Catch=[{"ErrorEquals": ["States.ALL"], "Next": "B"}], Next="B")
     execution = machine(("A", work), ("B", {"Type": "Pass"})).execute(functions={"work": lambda *_: []})
-    assert (execution.status, assigned(execution)) == ("SUCCEEDED", [])
+    assert (execution.status, assigned_texts(execution)) == ("SUCCEEDED", [])
 
 
 @pytest.mark.parametrize(("value", "how"), [(1, "rule"), (2, "default")])
@@ -71,7 +71,7 @@ def test_one_assign_holds_256_kib_and_an_execution_ten_mib() -> None:
     ]
     full = machine(*many).execute()
     assert (full.status, full.error) == ("FAILED", "States.DataLimitExceeded")
-    assert len(assigned(full)) == 10 * 1024 * 1024 // (len(BIG) + 2)
+    assert len(assigned_texts(full)) == 10 * 1024 * 1024 // (len(BIG) + 2)
 
 
 def test_a_variable_that_is_assigned_again_counts_once() -> None:

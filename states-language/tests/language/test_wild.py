@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from examples import examples
-from language.wild import ANSWERS, DATA, ended, lines, mutated
+from language.wild import ANSWERS, DATA, lines, mutated_definitions, run_to_end
 from machines import line, machine
 from states_language import DefinitionError, load
 
@@ -16,7 +16,7 @@ WILD = settings(
 )
 
 
-@given(mutated() | lines(), DATA, ANSWERS)
+@given(mutated_definitions() | lines(), DATA, ANSWERS)
 @WILD
 def test_a_wild_definition_is_refused_or_runs_to_an_end(definition: Any, data: Any, answers: list[Any]) -> None:
     """`load` refuses the definition, or its execution ends. The clock would raise a defect of the interpreter."""
@@ -24,7 +24,7 @@ def test_a_wild_definition_is_refused_or_runs_to_an_end(definition: Any, data: A
         loaded = load(definition)
     except DefinitionError:
         return
-    execution = ended(loaded, data, answers)
+    execution = run_to_end(loaded, data, answers)
     assert execution.status in ("SUCCEEDED", "FAILED", "TIMED_OUT")
     assert [event["id"] for event in execution.history] == list(range(1, len(execution.history) + 1))
     assert all(event["previousEventId"] < event["id"] for event in execution.history)

@@ -8,11 +8,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from recorded import cases
+from recorded import load_cases
 from states_language import Execution, Machine, TaskCall, TaskFailure
 from states_language.clock import VirtualClock
 
-RECORDED: list[Any] = [case["definition"] for name in ("executions.json", "services.json") for case in cases(name)]
+RECORDED: list[Any] = [case["definition"] for name in ("executions.json", "services.json") for case in load_cases(name)]
 
 PATHS = [
     *("$", "$$", "$.a", "$.a[0]", "$..*", "$[*]", "$.a[?(@.b > 1)]", "$x", "$x.a", "$$.Map.Item.Value", "$.a[-1:]"),
@@ -40,7 +40,7 @@ FIELDS = [
 ]
 
 
-def _places(value: Any) -> list[tuple[Any, Any]]:
+def _container_keys(value: Any) -> list[tuple[Any, Any]]:
     """Return each container in the value with each of its keys or indices."""
     places: list[tuple[Any, Any]] = []
     waiting = [value]
@@ -53,11 +53,11 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 
 
 @st.composite
-def mutated(draw: st.DrawFn) -> Any:
+def mutated_definitions(draw: st.DrawFn) -> Any:
     """Draw a recorded definition with up to four values replaced, removed, added or moved."""
     definition = json.loads(json.dumps(draw(st.sampled_from(RECORDED))))
     for _ in range(draw(st.integers(1, 4))):
-        places = _places(definition)
+        places = _container_keys(definition)
         if not places:
             break
         container, key = places[draw(st.integers(0, len(places) - 1))]
@@ -76,7 +76,7 @@ def mutated(draw: st.DrawFn) -> Any:
     return definition
 
 
-def _ended(state: dict[str, Any], target: str | None) -> dict[str, Any]:
+def _with_end(state: dict[str, Any], target: str | None) -> dict[str, Any]:
     if state["Type"] in ("Fail", "Succeed"):
         return state
     if state["Type"] == "Choice":
@@ -107,7 +107,7 @@ def lines(draw: st.DrawFn, depth: int = 2) -> dict[str, Any]:
         elif kind == "Map":
             state["ItemProcessor"] = draw(lines(depth=depth - 1))
             state["ItemsPath"] = draw(st.sampled_from(["$", "$.a"]))
-        states[name] = _ended(state, names[index + 1] if index + 1 < len(names) else None)
+        states[name] = _with_end(state, names[index + 1] if index + 1 < len(names) else None)
     return {"StartAt": "A", "States": states}
 
 
@@ -121,7 +121,7 @@ ANSWERS = st.lists(
 )
 
 
-def ended(machine: Machine, data: Any, answers: list[Any]) -> Execution:
+def run_to_end(machine: Machine, data: Any, answers: list[Any]) -> Execution:
     """Return the ended execution. Calls are answered in turn; the last answer repeats."""
     left = list(answers)
 

@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from endpoint import PASS, PREFIX, ROLE, calling, created, distributed, handed_over, line, over, ran, refusal
+from endpoint import (
+    PASS,
+    PREFIX,
+    ROLE,
+    await_end,
+    create_machine,
+    distributed_map,
+    line_of,
+    refusal,
+    run_to_end,
+    start_waiting_for_token,
+    task_definition,
+)
 from states_language.server.actions import LARGEST
 
 _CONSTRAINT = "1 validation error detected: Value{} at '{}' failed to satisfy constraint: Member must {}"
@@ -56,14 +68,19 @@ def test_a_bad_request_is_refused_with_awss_error_name(
 
 def test_a_task_can_call_any_action_of_step_functions(states: Any) -> None:
     """aws-sdk:sfn calls this service: names in Pascal case, dates as texts, errors under the SDK's names."""
-    listing = created(
-        states, "lists", calling("arn:aws:states:::aws-sdk:sfn:listStateMachines", {"MaxResults": 1}, End=True)
+    listing = create_machine(
+        states, "lists", task_definition("arn:aws:states:::aws-sdk:sfn:listStateMachines", {"MaxResults": 1}, End=True)
     )
-    (listed,) = json.loads(ran(states, listing)["output"])["StateMachines"]
+    (listed,) = json.loads(run_to_end(states, listing)["output"])["StateMachines"]
     assert (listed["Type"], listed["CreationDate"][-1]) == ("STANDARD", "Z")
     describe = "arn:aws:states:::aws-sdk:sfn:describeStateMachine"
     seen, ended = (
-        ran(states, created(states, f"looks-{name}", calling(describe, {"StateMachineArn": PREFIX + name}, End=True)))
+        run_to_end(
+            states,
+            create_machine(
+                states, f"looks-{name}", task_definition(describe, {"StateMachineArn": PREFIX + name}, End=True)
+            ),
+        )
         for name in ("deployed", "no")
     )
     assert json.loads(seen["output"])["CreationDate"][-1] == "Z"
@@ -88,11 +105,11 @@ def test_validation_lists_every_problem_and_creates_nothing(states: Any) -> None
 
 def test_a_history_that_grows_is_read_backwards_without_a_shift(states: Any) -> None:
     """A page continues after the last event shown, whatever events were added in the meantime."""
-    execution, token = handed_over(states, "grows")
+    execution, token = start_waiting_for_token(states, "grows")
     first = states.get_execution_history(executionArn=execution, reverseOrder=True, maxResults=2)
     assert [event["id"] for event in first["events"]] == [5, 4]
     states.send_task_success(taskToken=token, output="{}")
-    over(states, execution)
+    await_end(states, execution)
     rest = states.get_execution_history(
         executionArn=execution, reverseOrder=True, maxResults=9, nextToken=first["nextToken"]
     )
@@ -106,7 +123,7 @@ def test_a_worker_polls_an_activity_and_answers_by_its_token(states: Any) -> Non
     assert states.describe_activity(activityArn=activity)["name"] == "dig"
     assert [one["name"] for one in states.list_activities()["activities"]] == ["dig"]
     definition = {"StartAt": "S", "States": {"S": {"Type": "Task", "Resource": activity, "End": True}}}
-    machine = created(states, "digs", definition)
+    machine = create_machine(states, "digs", definition)
     with concurrent.futures.ThreadPoolExecutor() as pool:
         waiting = pool.submit(states.get_activity_task, activityArn=activity, workerName="mole")
         execution = states.start_execution(stateMachineArn=machine, input='{"deep":1}')["executionArn"]
@@ -114,14 +131,14 @@ def test_a_worker_polls_an_activity_and_answers_by_its_token(states: Any) -> Non
     assert work["input"] == '{"deep":1}'  # the text of ActivityScheduled
     states.send_task_heartbeat(taskToken=work["taskToken"])
     states.send_task_success(taskToken=work["taskToken"], output='"dug"')
-    assert over(states, execution)["output"] == '"dug"'
+    assert await_end(states, execution)["output"] == '"dug"'
     events = states.get_execution_history(executionArn=execution)["events"]
     assert [event["type"] for event in events][2:5] == ["ActivityScheduled", "ActivityStarted", "ActivitySucceeded"]
     assert events[3]["activityStartedEventDetails"] == {"workerName": "mole"}
     states.delete_activity(activityArn=activity)
     refused = ("ActivityDoesNotExist", f"Activity does not exist: '{activity}'")
     assert refusal(states.get_activity_task, activityArn=activity) == refused
-    ended = ran(states, machine)
+    ended = run_to_end(states, machine)
     assert ended["error"] == "States.Runtime"
     assert ended["cause"].endswith(f" The activity {activity} does not exist.")
 
@@ -132,10 +149,10 @@ def test_map_runs_and_their_child_executions_are_listed_and_described(states: An
     A child execution's machine is the one around the Map, qualified by the Map's label (API reference).
     """
     choice = {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 2, "Next": "F"}], "Default": "P"}
-    mapped = distributed(at_once=2, C=choice, F={"Type": "Fail", "Error": "Bad"}, P={"Type": "Pass", "End": True})
-    arn = created(states, "maps", line(M={**mapped, "ToleratedFailureCount": 1, "Label": "each"}))
+    mapped = distributed_map(at_once=2, C=choice, F={"Type": "Fail", "Error": "Bad"}, P={"Type": "Pass", "End": True})
+    arn = create_machine(states, "maps", line_of(M={**mapped, "ToleratedFailureCount": 1, "Label": "each"}))
     execution = states.start_execution(stateMachineArn=arn, input="[1, 2, 3]")["executionArn"]
-    assert over(states, execution)["status"] == "SUCCEEDED"
+    assert await_end(states, execution)["status"] == "SUCCEEDED"
     (run,) = states.list_map_runs(executionArn=execution)["mapRuns"]
     assert (run["executionArn"], run["stateMachineArn"]) == (execution, f"{arn}/each")
     described = states.describe_map_run(mapRunArn=run["mapRunArn"])
@@ -165,7 +182,7 @@ def test_map_runs_and_their_child_executions_are_listed_and_described(states: An
 def test_an_unfinished_or_too_long_request_starts_nothing(states: Any, capfd: pytest.CaptureFixture[str]) -> None:
     """If a client leaves within its body, nothing starts and nothing is printed. A body without end is refused."""
     address = states.meta.endpoint_url.removeprefix("http://").split(":")
-    begun = created(states, "half")
+    begun = create_machine(states, "half")
     lines = ("POST / HTTP/1.1", "Host: x", "X-Amz-Target: AWSStepFunctions.StartExecution", f"Content-Length: {2**30}")
     start = "\r\n".join((*lines, "", ""))
     body = json.dumps({"stateMachineArn": begun})

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from endpoint import PASS, PREFIX, ROLE, WAIT, stepfunctions
 from examples import examples
-from language.wild import mutated
+from language.wild import mutated_definitions
 from states_language import TaskCall
 from states_language.server import requests as request_validation
 
 MACHINE, EXECUTION = PREFIX + "one", PREFIX.replace("stateMachine", "execution") + "one:first"
-ACTIONS = sorted(request_validation.model().operation_names)
+ACTIONS = sorted(request_validation.api_model().operation_names)
 _DEFINED: list[Any] = [PASS, WAIT, {"Type": "Pass", "End": True}, {}, []]
 DEFINITIONS = [json.dumps(each) for each in _DEFINED]
 ANYTHING = ["x", "", "{}", '{"a":1}', "one", "S", PREFIX + "two", MACHINE, EXECUTION, *DEFINITIONS]
@@ -54,7 +54,7 @@ def requests() -> st.SearchStrategy[tuple[str, Any]]:
     """Draw an action, and parameters for it."""
 
     def of(action: str) -> st.SearchStrategy[tuple[str, Any]]:
-        shape = request_validation.model().operation_model(action).input_shape
+        shape = request_validation.api_model().operation_model(action).input_shape
         return st.tuples(st.just(action), values(shape) if shape is not None else st.just({}))
 
     return st.sampled_from(ACTIONS).flatmap(of)
@@ -92,7 +92,7 @@ def test_every_request_is_answered_as_the_model_says(calls: list[tuple[str, Any]
             assert answer["__type"].startswith("com.amazonaws.states#")
             assert isinstance(answer["message"], str)
             continue
-        shape = request_validation.model().operation_model(action).output_shape
+        shape = request_validation.api_model().operation_model(action).output_shape
         assert status == 200
         report = ParamValidator().validate(answer, shape)
         assert not report.has_errors(), report.generate_report()
@@ -100,7 +100,7 @@ def test_every_request_is_answered_as_the_model_says(calls: list[tuple[str, Any]
 
 
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(st.lists(mutated(), min_size=1, max_size=4), st.sampled_from(["INFO", "DEBUG", "TRACE"]))
+@given(st.lists(mutated_definitions(), min_size=1, max_size=4), st.sampled_from(["INFO", "DEBUG", "TRACE"]))
 def test_a_wild_state_is_tested_or_refused(definitions: list[Any], level: str) -> None:
     """TestState answers 200 or 400 for each state of a mutated definition, alone and within it; so does validation."""
     calls: list[tuple[str, Any]] = []

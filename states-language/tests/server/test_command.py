@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from endpoint import PREFIX, WAIT, calling, created, over, ran, refusal, states_client
+from endpoint import PREFIX, WAIT, await_end, create_machine, refusal, run_to_end, states_client, task_definition
 from states_language import DefinitionError, read_definition
 from states_language.server.__main__ import main, parser
-from states_language.server.stack import machines_of
+from states_language.server.stack import template_machines
 
-ECHO = calling("arn:aws:states:::lambda:invoke", {"FunctionName": "greet", "Payload.$": "$"}, End=True)
-PUT = calling("arn:aws:states:::dynamodb:putItem", {"TableName": "t", "Item": {}}, End=True)
+ECHO = task_definition("arn:aws:states:::lambda:invoke", {"FunctionName": "greet", "Payload.$": "$"}, End=True)
+PUT = task_definition("arn:aws:states:::dynamodb:putItem", {"TableName": "t", "Item": {}}, End=True)
 
 
 TEMPLATE = """
@@ -35,7 +35,7 @@ Resources:
 """
 
 
-def started(folder: Path, *options: str) -> tuple["subprocess.Popen[str]", str]:
+def start_server(folder: Path, *options: str) -> tuple["subprocess.Popen[str]", str]:
     """Return a server process on any free port, and its address."""
     command = [sys.executable, "-m", "states_language.server", "--port", "0", "--data", str(folder), *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -46,7 +46,7 @@ def started(folder: Path, *options: str) -> tuple["subprocess.Popen[str]", str]:
     raise AssertionError("the server did not begin")
 
 
-def ended(process: "subprocess.Popen[str]", number: signal.Signals) -> str:
+def end_server(process: "subprocess.Popen[str]", number: signal.Signals) -> str:
     """Send the signal and return what the server prints at its end."""
     os.kill(process.pid, number)
     said = process.communicate(timeout=60)[1]
@@ -68,31 +68,31 @@ def test_the_server_answers_until_ctrl_c_and_a_restart_keeps_its_executions(
     template.write_text(TEMPLATE, encoding="utf-8")
     functions = tmp_path / "f.yml"
     functions.write_text("greet: {answer: {hello: world}}\n")
-    process, address = started(tmp_path / "data", "--functions", str(functions))
+    process, address = start_server(tmp_path / "data", "--functions", str(functions))
     states = states_client(address)
-    done = states.start_execution(stateMachineArn=created(states, "echo", ECHO))["executionArn"]
-    assert json.loads(over(states, done)["output"])["Payload"] == {"hello": "world"}
-    put = ran(states, created(states, "puts", PUT))
+    done = states.start_execution(stateMachineArn=create_machine(states, "echo", ECHO))["executionArn"]
+    assert json.loads(await_end(states, done)["output"])["Payload"] == {"hello": "world"}
+    put = run_to_end(states, create_machine(states, "puts", PUT))
     assert (put["error"], "AWS_ENDPOINT_URL_DYNAMODB" in put["cause"]) == ("States.Runtime", True)
-    left = states.start_execution(stateMachineArn=created(states, "waits", WAIT))["executionArn"]
+    left = states.start_execution(stateMachineArn=create_machine(states, "waits", WAIT))["executionArn"]
     assert main(["--port", "0", "--data", str(tmp_path / "data")]) == 2
     assert f"Another server uses the folder {tmp_path / 'data'}" in capsys.readouterr().err
-    assert "Traceback" not in ended(process, signal.SIGINT)
+    assert "Traceback" not in end_server(process, signal.SIGINT)
     case = {"StateMachines": {"Order": {"TestCases": {"Paid": {"Charge": "Paid"}}}}}
     (tmp_path / "mocks.json").write_text(json.dumps(case | {"MockedResponses": {"Paid": {"0": {"Return": 7}}}}))
     options = ("--virtual-time", "--template", str(template), "--keep", "3", "--mocks", str(tmp_path / "mocks.json"))
-    process, address = started(tmp_path / "data", "--functions", str(functions), *options)
+    process, address = start_server(tmp_path / "data", "--functions", str(functions), *options)
     states = states_client(address)
     assert states.describe_execution(executionArn=done)["status"] == "SUCCEEDED"
     assert states.describe_execution(executionArn=left)["status"] == "ABORTED"
-    assert ran(states, f"{PREFIX}Order#Paid")["output"] == "7"
+    assert run_to_end(states, f"{PREFIX}Order#Paid")["output"] == "7"
     assert refusal(states.start_execution, stateMachineArn=f"{PREFIX}Order#Lost") == (
         "ValidationException",
         f"{PREFIX}Order#Lost: there is no test case 'Lost'; there is Paid.",
     )
-    assert [json.loads(ran(states, PREFIX + "Order")["output"]) for _ in range(3)] == [{"hello": "world"}] * 3
+    assert [json.loads(run_to_end(states, PREFIX + "Order")["output"]) for _ in range(3)] == [{"hello": "world"}] * 3
     assert refusal(states.describe_execution, executionArn=done)[0] == "ExecutionDoesNotExist"
-    assert "Traceback" not in ended(process, signal.SIGTERM)
+    assert "Traceback" not in end_server(process, signal.SIGTERM)
 
 
 def test_a_template_is_deployed_in_the_servers_account_with_its_type(tmp_path: Path) -> None:
@@ -100,12 +100,12 @@ def test_a_template_is_deployed_in_the_servers_account_with_its_type(tmp_path: P
     path = tmp_path / "template.yaml"
     quick = TEMPLATE.replace("Type: STANDARD", "Type: !Ref Kind").replace("!GetAtt Charge.Arn", "!Ref AWS::AccountId")
     path.write_text("Parameters: {Kind: {Type: String, Default: EXPRESS}}" + quick, encoding="utf-8")
-    (one,) = machines_of(path, {})
+    (one,) = template_machines(path, {})
     assert (one.type, json.loads(one.definition)["States"]["Charge"]["Resource"]) == ("EXPRESS", "000000000000")
-    assert [other.type for other in machines_of(path, {"Kind": "STANDARD"})] == ["STANDARD"]
+    assert [other.type for other in template_machines(path, {"Kind": "STANDARD"})] == ["STANDARD"]
     path.write_text(quick, encoding="utf-8")
     with pytest.raises(DefinitionError, match=r"Order/Properties/Type: must be STANDARD or EXPRESS, not \$\{Kind\}"):
-        machines_of(path, {})
+        template_machines(path, {})
 
 
 @pytest.mark.parametrize(("stage", "created", "seconds"), [("prod", True, 600), ("dev", True, 5), ("test", False, 0)])
@@ -116,16 +116,16 @@ def test_conditions_choose_what_a_template_deploys(tmp_path: Path, stage: str, c
         "Order:", "Order:\n    Condition: Wanted"
     )
     path.write_text(text.replace("Type: STANDARD", "Type: !If [Live, STANDARD, !Ref AWS::NoValue]"), encoding="utf-8")
-    machines = machines_of(path, {"Stage": stage})
+    machines = template_machines(path, {"Stage": stage})
     assert [one.name for one in machines] == ["Order"] * created
     for one in machines:
         assert (json.loads(one.definition)["States"]["Rest"]["Seconds"], one.type) == (seconds, "STANDARD")
     with pytest.raises(DefinitionError, match="/Conditions/Wanted: needs a value of each parameter"):
-        machines_of(path, {})
+        template_machines(path, {})
     assert read_definition(path)["States"]["Rest"]["Seconds"] == "${Fn::If.Live.600.5}"
     path.write_text(text.replace("!Equals [!Ref Stage, prod]", "!Not [Condition: Wanted]"), encoding="utf-8")
     with pytest.raises(DefinitionError, match="/Conditions/Wanted: must not refer to itself"):
-        machines_of(path, {})
+        template_machines(path, {})
 
 
 CONDITIONS = """

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from endpoint import distributed
-from states_language.server.diagnostics import diagnostics, refuse_bad
-from states_language.server.json_messages import message_and_place, outside_texts
+from endpoint import distributed_map
+from states_language.server.diagnostics import diagnostics, refuse_invalid_definition
+from states_language.server.json_messages import bytes_outside_texts, message_and_place
 from states_language.server.requests import Refusal
 from states_language.values import parsed
 
@@ -18,39 +18,39 @@ ONLY = "The QueryLanguage is set to '{}', but field '{}' is only supported for t
 LANGUAGES = "Value should be one of the following: [JSONPath, JSONata]"
 
 
-def one(state: dict[str, Any], **fields: Any) -> dict[str, Any]:
+def one_state(state: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"StartAt": "X", "States": {"X": state}, **fields}
 
 
-def over(state: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    return one({"Type": "Map", "ItemProcessor": {"StartAt": "P", "States": {"P": state}}, "End": True, **fields})
+def map_over(state: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return one_state({"Type": "Map", "ItemProcessor": {"StartAt": "P", "States": {"P": state}}, "End": True, **fields})
 
 
 def branch(line: dict[str, Any]) -> dict[str, Any]:
-    return one({"Type": "Parallel", "Branches": [line], "End": True})
+    return one_state({"Type": "Parallel", "Branches": [line], "End": True})
 
 
 NO_END = ("MISSING_END_STATE", "Workflow has no terminal state", None)
 Reports = list[tuple[str, str, str | None]]
 CASES: list[tuple[dict[str, Any], Reports]] = [
     ({"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "B"}, "B": {"Type": "Pass", "Next": "A"}}}, [NO_END]),
-    (one({"Type": "Pass", "Next": "NOPE"}), [(TARGET, "Missing 'Next' target: NOPE", "/States/X/Next"), NO_END]),
+    (one_state({"Type": "Pass", "Next": "NOPE"}), [(TARGET, "Missing 'Next' target: NOPE", "/States/X/Next"), NO_END]),
     ({"StartAt": "A", "States": {"A": PASS, "a/b": PASS}}, [(TARGET, 'State "a/b" is not reachable.', "/States/a/b")]),
     (branch({"StartAt": "W", "States": {"W": PASS, "Ghost": PASS}}),
      [(TARGET, 'State "Ghost" is not reachable.', "/States/X/Branches[0]/States/Ghost")]),
-    (over({"Type": "Pass", "Next": "P"}), []),
+    (map_over({"Type": "Pass", "Next": "P"}), []),
     (branch({"StartAt": "X", "States": {"X": PASS}}),
      [("DUPLICATE_STATE_NAME", "Duplicate State name: X", "/States/X/Branches[0]/States/X")]),
-    (one({**PASS, "TimeoutSeconds": 5}), [(SCHEMA, "Field 'TimeoutSeconds' is not supported", "/States/X")]),
+    (one_state({**PASS, "TimeoutSeconds": 5}), [(SCHEMA, "Field 'TimeoutSeconds' is not supported", "/States/X")]),
     (branch({"QueryLanguage": "JSONata", "StartAt": "P", "States": {"P": PASS}}),
      [(SCHEMA, "Field 'QueryLanguage' is not supported", "/States/X/Branches[0]")]),
-    (over({**PASS, "Output": {"v": "{% 1 %}"}}, QueryLanguage="JSONata"),
+    (map_over({**PASS, "Output": {"v": "{% 1 %}"}}, QueryLanguage="JSONata"),
      [(SCHEMA, ONLY.format("JSONPath", "Output", "JSONata"), "/States/X/ItemProcessor/States/P")]),
-    (one({**PASS, "InputPath": "$.a"}, QueryLanguage="JSONata"),
+    (one_state({**PASS, "InputPath": "$.a"}, QueryLanguage="JSONata"),
      [(SCHEMA, ONLY.format("JSONata", "InputPath", "JSONPath"), "/States/X")]),
-    (one({"Type": "Wait", "Seconds": -1, "End": True}), [(SCHEMA, "Minimum value is 0", "/States/X/Seconds")]),
-    (one(PASS, QueryLanguage="jsonata"), [(SCHEMA, LANGUAGES, "/QueryLanguage")]),
-    (one(PASS, QueryLanguage=5), [(SCHEMA, "Expected value of type [STRING]", "/QueryLanguage")]),
+    (one_state({"Type": "Wait", "Seconds": -1, "End": True}), [(SCHEMA, "Minimum value is 0", "/States/X/Seconds")]),
+    (one_state(PASS, QueryLanguage="jsonata"), [(SCHEMA, LANGUAGES, "/QueryLanguage")]),
+    (one_state(PASS, QueryLanguage=5), [(SCHEMA, "Expected value of type [STRING]", "/QueryLanguage")]),
 ]  # fmt: skip
 QUERIES = [
     ("phone", "UNSUPPORTED", "Reference to 'phone' at the top level is not supported."),
@@ -61,7 +61,7 @@ QUERIES = [
     ("a[1,2)", "INVALID", 'Expected "]", got ","'),
 ]
 for text, kind, words in QUERIES:
-    query = one({**PASS, "Output": {"a": ["b", f"{{% {text} %}}"]}}, QueryLanguage="JSONata")
+    query = one_state({**PASS, "Output": {"a": ["b", f"{{% {text} %}}"]}}, QueryLanguage="JSONata")
     CASES.append((query, [(f"{kind}_JSONATA_EXPRESSION", words, "/States/X/Output/a[1]")]))
 
 
@@ -75,7 +75,7 @@ def test_a_problem_has_awss_code_words_and_place(definition: dict[str, Any], exp
 def test_a_refusal_names_every_problem() -> None:
     """A refusal lists every problem with its place, or null where it has none."""
     with pytest.raises(Refusal) as refusal:
-        refuse_bad(json.dumps(CASES[1][0]), "STANDARD")
+        refuse_invalid_definition(json.dumps(CASES[1][0]), "STANDARD")
     assert str(refusal.value) == (
         "Invalid State Machine Definition: 'MISSING_TRANSITION_TARGET: Missing 'Next' target: NOPE at /States/X/Next, "
         "MISSING_END_STATE: Workflow has no terminal state at null'"
@@ -115,7 +115,7 @@ def test_bad_json_has_jacksons_message(text: str, message: str, column: int) -> 
 def test_outside_texts_counts_each_string_as_one_character() -> None:
     """A string counts as one. An escaped quote ends no string, and an open string takes the rest."""
     texts = (rb'["\\", "\"]"]', rb'[1, "\\\"', b'""' * 99, b"[" * 99)
-    assert [outside_texts(text, 9) for text in texts] == [6, 5, 10, 99]
+    assert [bytes_outside_texts(text, 9) for text in texts] == [6, 5, 10, 99]
 
 
 def test_a_member_that_appears_twice_is_refused() -> None:
@@ -129,7 +129,7 @@ def test_a_member_that_appears_twice_is_refused() -> None:
 
 def test_an_express_machine_has_no_distributed_map() -> None:
     """A Map in DISTRIBUTED mode is refused at its Mode, and accepted in a Standard machine."""
-    definition = json.dumps(one(distributed("EXPRESS", B=PASS)))
+    definition = json.dumps(one_state(distributed_map("EXPRESS", B=PASS)))
     (refused,) = diagnostics(definition, "EXPRESS")
     assert refused["message"] == "Express state machine does not support Distributed Map"
     assert refused["location"] == "/States/X/ItemProcessor/ProcessorConfig/Mode"

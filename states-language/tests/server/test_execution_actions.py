@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import urllib3
 
-from endpoint import PASS, PREFIX, ROLE, WAIT, calling, created, over, ran, refusal
+from endpoint import PASS, PREFIX, ROLE, WAIT, await_end, create_machine, refusal, run_to_end, task_definition
 from patience import until
 
 DEPLOYED = {"stateMachineArn": PREFIX + "deployed"}
@@ -19,7 +19,7 @@ OF_A_RUN = PREFIX.replace("stateMachine", "execution") + "deployed/label:gone"
 
 def test_an_execution_from_start_to_stop(states: Any) -> None:
     """StartExecution, DescribeExecution and StopExecution return what the SDK expects, dates as dates."""
-    machine = created(states, "waits", WAIT)
+    machine = create_machine(states, "waits", WAIT)
     started = states.start_execution(stateMachineArn=machine, name="life", input='{"a": 1}')
     arn = machine.replace(":stateMachine:", ":execution:") + ":life"
     assert started["executionArn"] == arn
@@ -43,9 +43,9 @@ def test_an_execution_from_start_to_stop(states: Any) -> None:
 
 def test_lists_are_paged(states: Any) -> None:
     """ListExecutions lists the newest first, filtered by status, page by page."""
-    machine = created(states, "listed")
+    machine = create_machine(states, "listed")
     for number in range(3):
-        ran(states, machine, name=f"page-{number}")
+        run_to_end(states, machine, name=f"page-{number}")
     request = {"stateMachineArn": machine, "statusFilter": "SUCCEEDED"}
     pages = list(states.get_paginator("list_executions").paginate(**request, PaginationConfig={"PageSize": 2}))
     names = [[execution["name"] for execution in page["executions"]] for page in pages]
@@ -57,7 +57,7 @@ def test_lists_are_paged(states: Any) -> None:
 def test_the_history_is_paged_and_can_be_reversed(states: Any) -> None:
     """GetExecutionHistory returns pages, backwards too, and omits data on request."""
     arn = states.start_execution(**DEPLOYED, input='{"a": 1}')["executionArn"]
-    over(states, arn)
+    await_end(states, arn)
     paginator = states.get_paginator("get_execution_history")
     pages = list(paginator.paginate(executionArn=arn, PaginationConfig={"PageSize": 3}))
     events = [event for page in pages for event in page["events"]]
@@ -73,8 +73,8 @@ def test_a_page_of_a_history_ends_after_a_megabyte(states: Any) -> None:
     """A larger page would delay all other clients while it is written. The next page goes on, in either order."""
     names = "ABCDE"
     passes = {name: {"Type": "Pass", "Next": then} for name, then in pairwise(names)}
-    arn = created(states, "large-events", {"StartAt": "A", "States": {**passes, "E": {"Type": "Succeed"}}})
-    execution = ran(states, arn, input=json.dumps("x" * 200_000))["executionArn"]
+    arn = create_machine(states, "large-events", {"StartAt": "A", "States": {**passes, "E": {"Type": "Succeed"}}})
+    execution = run_to_end(states, arn, input=json.dumps("x" * 200_000))["executionArn"]
     read = states.get_paginator("get_execution_history").paginate
     for backwards in (False, True):
         pages = [page["events"] for page in read(executionArn=execution, reverseOrder=backwards)]
@@ -86,7 +86,9 @@ def test_a_page_of_a_history_ends_after_a_megabyte(states: Any) -> None:
 def test_a_machine_starts_an_execution(states: Any) -> None:
     """states:startExecution returns the ARN and the date and does not wait for the end."""
     begun = {"StateMachineArn": DEPLOYED["stateMachineArn"], "Name": "begun", "Input": {"by.$": "$$.Execution.Id"}}
-    output = json.loads(ran(states, created(states, "starts", calling(START, begun, End=True)))["output"])
+    output = json.loads(
+        run_to_end(states, create_machine(states, "starts", task_definition(START, begun, End=True)))["output"]
+    )
     arn = PREFIX.replace("stateMachine", "execution") + "deployed:begun"
     assert output["ExecutionArn"] == arn
     assert datetime.fromisoformat(output["StartDate"]).year >= 2024
@@ -101,9 +103,12 @@ def test_a_refused_start_fails_the_task_with_awss_error_name(states: Any) -> Non
         "starts-badly": ({"StateMachineArn": PREFIX + "deployed", "Name": "a*"}, "StepFunctions.InvalidNameException"),
     }
     for name, (parameters, error) in cases.items():
-        assert ran(states, created(states, name, calling(START, parameters, End=True)))["error"] == error
-    misses = calling("arn:aws:states:::lambda:invoke", {"FunctionName": "missing"}, End=True)
-    assert ran(states, created(states, "misses", misses))["error"] == "Lambda.ResourceNotFoundException"
+        assert (
+            run_to_end(states, create_machine(states, name, task_definition(START, parameters, End=True)))["error"]
+            == error
+        )
+    misses = task_definition("arn:aws:states:::lambda:invoke", {"FunctionName": "missing"}, End=True)
+    assert run_to_end(states, create_machine(states, "misses", misses))["error"] == "Lambda.ResourceNotFoundException"
 
 
 @pytest.mark.parametrize("name", ["a b", "a/b", "a:b", "a*", "a$", 'a"b', "a\\b", "a\x01", "malformed*"])
@@ -161,13 +166,13 @@ def test_a_bad_request_is_400_with_awss_error_name(states: Any, action: str, par
 
 def test_an_express_execution_is_answered_at_once(states: Any) -> None:
     """StartSyncExecution returns output or error; it is refused for a Standard machine."""
-    arn = created(states, "express", type="EXPRESS")
+    arn = create_machine(states, "express", type="EXPRESS")
     answer = states.start_sync_execution(stateMachineArn=arn, input='{"a":1}', name="one")
     assert (answer["status"], answer["output"], answer["name"]) == ("SUCCEEDED", '{"a":1}', "one")
     assert answer["executionArn"].startswith(PREFIX.replace("stateMachine", "express") + "express:one:")
     assert answer["billingDetails"]["billedMemoryUsedInMB"] == 64
     fail = {"StartAt": "S", "States": {"S": {"Type": "Fail", "Error": "Bad"}}}
-    failed = states.start_sync_execution(stateMachineArn=created(states, "express-bad", fail, type="EXPRESS"))
+    failed = states.start_sync_execution(stateMachineArn=create_machine(states, "express-bad", fail, type="EXPRESS"))
     assert (failed["status"], failed["error"]) == ("FAILED", "Bad")
     refused = refusal(states.start_sync_execution, stateMachineArn=PREFIX + "deployed")
     assert refused == ("StateMachineTypeNotSupported", "This operation is not supported by this type of state machine")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from endpoint import PASS, PREFIX, WAIT, calling, stepfunctions
+from endpoint import PASS, PREFIX, WAIT, stepfunctions, task_definition
 from states_language import TaskFailure
 from states_language.server.executions import Executions
 from states_language.server.journals import Journals
@@ -20,28 +20,28 @@ FUNCTION = "arn:aws:lambda:us-east-1:000000000000:function:any"
 WAITS, TRIES, ANSWERS = PREFIX + "waits", PREFIX + "tries", PREFIX + "answers"
 MACHINES: list[tuple[str, dict[str, Any]]] = [
     ("waits", WAIT),
-    ("tries", calling(FUNCTION, {}, Catch=[{"ErrorEquals": ["States.ALL"], "Next": "S"}], End=True)),
+    ("tries", task_definition(FUNCTION, {}, Catch=[{"ErrorEquals": ["States.ALL"], "Next": "S"}], End=True)),
     ("answers", PASS),
 ]
 DEMO = '{"pathParameters": {"streamId": "demo"}, "queryStringParameters": {}}'
 
 
-async def nothing(_: object) -> None:
+async def do_nothing(_: object) -> None:
     """Do nothing: no machine of these tests has a Task that ends by this."""
 
 
-async def over(known: KnownExecution) -> None:
+async def await_end(known: KnownExecution) -> None:
     """Return once the execution has ended."""
     async with asyncio.timeout(10):
         while known.closing is None:
             await asyncio.sleep(0)
 
 
-def in_service(folder: Path, body: Callable[[Executions], Awaitable[Any]], **options: Any) -> Any:
+def run_in_service(folder: Path, body: Callable[[Executions], Awaitable[Any]], **options: Any) -> Any:
     """Run `body` in one run of the service, and return its result."""
 
     async def run() -> Any:
-        async with stepfunctions(folder, *MACHINES, **{"perform": nothing, **options}) as states:
+        async with stepfunctions(folder, *MACHINES, **{"perform": do_nothing, **options}) as states:
             return await body(states.executions)
 
     return asyncio.run(run())
@@ -70,9 +70,9 @@ def test_a_running_execution_is_aborted_and_has_a_successor(tmp_path: Path) -> N
         assert len(executions.restore()) == 1
         assert len(executions.all()) == 3
 
-    in_service(tmp_path, first)
-    in_service(tmp_path, second)
-    in_service(tmp_path, third)
+    run_in_service(tmp_path, first)
+    run_in_service(tmp_path, second)
+    run_in_service(tmp_path, third)
 
 
 def test_a_torn_line_is_skipped(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_torn_line_is_skipped(tmp_path: Path) -> None:
     async def first(executions: Executions) -> None:
         executions.start(WAITS, DEMO, "torn")
 
-    in_service(tmp_path, first)
+    run_in_service(tmp_path, first)
     (path,) = tmp_path.glob("executions/*.jsonl")
     with path.open("a") as file:
         file.write('{"closing":{"of":"another version"}}\n{"event":{"id":99,"ty')
@@ -91,8 +91,8 @@ def test_a_torn_line_is_skipped(tmp_path: Path) -> None:
         assert executions.history(known)[-1]["type"] == "ExecutionAborted"
         assert [event["id"] for event in executions.history(known)][-2:] != [99]
 
-    in_service(tmp_path, second)
-    (record,) = Journals(tmp_path / "executions").read()
+    run_in_service(tmp_path, second)
+    (record,) = Journals(tmp_path / "executions").read_all()
     assert record.closing is not None
 
 
@@ -114,7 +114,7 @@ def test_a_closed_registry_halts_its_machines(tmp_path: Path) -> None:
         await asyncio.sleep(0.05)
         assert (len(started), known.closing, known.path.read_bytes()) == (1, None, written)
 
-    in_service(tmp_path, body, perform=perform)
+    run_in_service(tmp_path, body, perform=perform)
 
 
 def test_the_listener_is_called_at_each_start_and_end(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_the_listener_is_called_at_each_start_and_end(tmp_path: Path) -> None:
         executions.stop(known.opening.arn, "Again", None)
         await asyncio.sleep(0)
 
-    in_service(tmp_path, body, on_change=lambda known: seen.append(known.status))
+    run_in_service(tmp_path, body, on_change=lambda known: seen.append(known.status))
     assert seen == ["RUNNING", "ABORTED"]
 
 
@@ -151,7 +151,7 @@ def test_a_failing_listener_is_reported_once_and_affects_no_execution(
         await asyncio.sleep(0)
         return [one.status for one in executions.all()]
 
-    assert in_service(tmp_path, body, on_change=watcher) == ["SUCCEEDED", "ABORTED"]
+    assert run_in_service(tmp_path, body, on_change=watcher) == ["SUCCEEDED", "ABORTED"]
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" failed")[0] for line in lines] == [
         "states-language: the report of an execution",
@@ -166,7 +166,7 @@ def test_the_executions_that_ended_first_are_forgotten_and_running_ones_kept(tmp
     async def kept(executions: Executions) -> tuple[list[str], list[str]]:
         running = [executions.start(WAITS, name=f"w{number}") for number in range(5)]
         for number in range(6):
-            await over(executions.start(ANSWERS, name=f"p{number}"))
+            await await_end(executions.start(ANSWERS, name=f"p{number}"))
         names = [known.opening.name for known in executions.all()]
         executions.stop(running[0].opening.arn, None, None)
         return names, [known.opening.name for known in executions.all() if known.closing is not None]
@@ -177,8 +177,8 @@ def test_the_executions_that_ended_first_are_forgotten_and_running_ones_kept(tmp
 
     waiting = [f"w{number}" for number in range(5)]
     few = {"retention": Retention(count=3)}
-    assert in_service(tmp_path, kept, **few) == ([*waiting, "p3", "p4", "p5"], ["w0", "p4", "p5"])
-    again = in_service(tmp_path, restored, **few)
+    assert run_in_service(tmp_path, kept, **few) == ([*waiting, "p3", "p4", "p5"], ["w0", "p4", "p5"])
+    again = run_in_service(tmp_path, restored, **few)
     assert (len(again), set(again) <= {*waiting, "p5"}) == (3, True)
 
 
@@ -189,7 +189,7 @@ def test_reading_a_history_that_is_deleted_meanwhile_is_refused(tmp_path: Path) 
     async def read() -> None:
         async with stepfunctions(tmp_path, *MACHINES) as states:
             known = states.executions.start(ANSWERS)
-            await over(known)
+            await await_end(known)
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
             held = asyncio.create_task(asyncio.to_thread(forgotten.wait, 10))
             reading = asyncio.create_task(states.call("GetExecutionHistory", {"executionArn": known.opening.arn}))
@@ -208,9 +208,9 @@ def test_an_execution_that_is_too_old_is_forgotten(tmp_path: Path) -> None:
 
     async def names(executions: Executions) -> list[str]:
         for number in range(2):
-            await over(executions.start(ANSWERS, name=f"p{number}"))
+            await await_end(executions.start(ANSWERS, name=f"p{number}"))
             await asyncio.sleep(0.002)
         executions.start(WAITS, name="w")
         return [known.opening.name for known in executions.all()]
 
-    assert in_service(tmp_path, names, retention=Retention(age_s=0)) == ["w"]
+    assert run_in_service(tmp_path, names, retention=Retention(age_s=0)) == ["w"]

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from endpoint import ROLE, calling, created, over
+from endpoint import ROLE, await_end, create_machine, task_definition
 from states_language import TaskCall, TaskFailure
-from states_language.server.__main__ import _connections
+from states_language.server.__main__ import _read_connections
 from states_language.server.http_task import HttpTask, by_name
 from states_language.server.threaded import Server
 from states_language.workbench import Mistake
@@ -26,7 +26,7 @@ ADDED = {
 }
 
 
-class Seen(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """A request as the endpoint received it."""
 
     line: str
@@ -39,11 +39,13 @@ class Endpoint(BaseHTTPRequestHandler):
     megabyte, and /NNN has this status.
     """
 
-    seen: list[Seen]
+    seen: list[ReceivedRequest]
 
     def do(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
-        self.seen.append(Seen(self.requestline, {name.lower(): value for name, value in self.headers.items()}, body))
+        self.seen.append(
+            ReceivedRequest(self.requestline, {name.lower(): value for name, value in self.headers.items()}, body)
+        )
         path = self.path.partition("?")[0].strip("/")
         kind, answer = "application/json", json.dumps({"calls": len(self.seen)}).encode()
         if path == "token":
@@ -76,12 +78,14 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.fixture
-def seen() -> list[Seen]:
+def seen() -> list[ReceivedRequest]:
     Endpoint.seen = []
     return Endpoint.seen
 
 
-def asked(connection: dict[str, Any] | None, task: HttpTask | None = None, **parameters: Any) -> dict[str, Any]:
+def perform_request(
+    connection: dict[str, Any] | None, task: HttpTask | None = None, **parameters: Any
+) -> dict[str, Any]:
     """Return the result of a Task with these parameters and this connection, or with the connections of `task`."""
     given = {"Method": "GET", "InvocationConfig": {"ConnectionArn": ARN}, **parameters}
     arn = "arn:aws:states:eu-west-1:111111111111:execution:m:e"
@@ -90,19 +94,19 @@ def asked(connection: dict[str, Any] | None, task: HttpTask | None = None, **par
     return task.perform(call)
 
 
-def failed(connection: dict[str, Any] | None, **parameters: Any) -> tuple[str | None, str | None]:
+def request_failure(connection: dict[str, Any] | None, **parameters: Any) -> tuple[str | None, str | None]:
     """Return error and cause of a Task with these parameters and this connection."""
     with pytest.raises(TaskFailure) as failure:
-        asked(connection, **parameters)
+        perform_request(connection, **parameters)
     return failure.value.error, failure.value.cause
 
 
-def keyed(**added: Any) -> dict[str, Any]:
+def api_key_connection(**added: Any) -> dict[str, Any]:
     key = {"ApiKeyAuthParameters": {"ApiKeyName": "Api-Key", "ApiKeyValue": "secret"}}
     return {"AuthorizationType": "API_KEY", "AuthParameters": {**key, "InvocationHttpParameters": added}}
 
 
-def authorized(address: str, method: str = "POST") -> dict[str, Any]:
+def oauth_connection(address: str, method: str = "POST") -> dict[str, Any]:
     oauth = {
         "ClientParameters": {"ClientID": "id", "ClientSecret": "s"},
         "AuthorizationEndpoint": address,
@@ -116,10 +120,10 @@ class Held(dict[str, Any]):
     """A connection that a weak reference can follow."""
 
 
-def test_the_connections_values_precede_those_of_the_task(endpoint: str, seen: list[Seen]) -> None:
+def test_the_connections_values_precede_those_of_the_task(endpoint: str, seen: list[ReceivedRequest]) -> None:
     """Headers, query and body of both are merged; the connection's win, as in the Developer Guide's example."""
-    answer = asked(
-        keyed(**ADDED),
+    answer = perform_request(
+        api_key_connection(**ADDED),
         ApiEndpoint=f"{endpoint}/path?a=1",
         Method="POST",
         Headers={"Request-Id": "r", "Header-Param": "ours", "Also": [False, 1]},
@@ -141,31 +145,31 @@ def test_the_connections_values_precede_those_of_the_task(endpoint: str, seen: l
     ("form", "body"),
     [("INDICES", "a[0]=x&a[1]=y"), ("REPEAT", "a=x&a=y"), ("COMMAS", "a=x,y"), ("BRACKETS", "a[]=x&a[]=y")],
 )
-def test_a_form_writes_arrays_in_four_ways(endpoint: str, seen: list[Seen], form: str, body: str) -> None:
+def test_a_form_writes_arrays_in_four_ways(endpoint: str, seen: list[ReceivedRequest], form: str, body: str) -> None:
     """A form writes an array in the chosen format. Keys are encoded, and an object's member is in brackets."""
     transform = {"RequestBodyEncoding": "URL_ENCODED", "RequestEncodingOptions": {"ArrayFormat": form}}
     content = {"a": ["x", "y"], "metadata": {"order details": "b c", "n": 1}}
-    asked(keyed(), ApiEndpoint=endpoint, Method="POST", RequestBody=content, Transform=transform)
+    perform_request(api_key_connection(), ApiEndpoint=endpoint, Method="POST", RequestBody=content, Transform=transform)
     encoded = body.replace("[", "%5B").replace("]", "%5D")
     assert seen[0].body == f"{encoded}&metadata%5Border%20details%5D=b%20c&metadata%5Bn%5D=1"
 
 
-def test_a_basic_or_oauth_connection_authorizes_the_request(endpoint: str, seen: list[Seen]) -> None:
+def test_a_basic_or_oauth_connection_authorizes_the_request(endpoint: str, seen: list[ReceivedRequest]) -> None:
     """The OAuth token is requested at the connection's endpoint with the client's credentials."""
     basic = {"BasicAuthParameters": {"Username": "u", "Password": "p"}}
-    asked({"AuthorizationType": "BASIC", "AuthParameters": basic}, ApiEndpoint=endpoint)
-    asked(authorized(f"{endpoint}/token"), ApiEndpoint=endpoint)
+    perform_request({"AuthorizationType": "BASIC", "AuthParameters": basic}, ApiEndpoint=endpoint)
+    perform_request(oauth_connection(f"{endpoint}/token"), ApiEndpoint=endpoint)
     assert [one.headers.get("authorization") for one in seen] == ["Basic dTpw", None, "Bearer t-1"]
     assert seen[1].body == "grant_type=client_credentials&client_id=id&client_secret=s&scope=all"
 
 
-def test_an_expired_token_is_dropped_at_the_next_token(endpoint: str, seen: list[Seen]) -> None:
+def test_an_expired_token_is_dropped_at_the_next_token(endpoint: str, seen: list[ReceivedRequest]) -> None:
     """The expired token and its connection are then freed. A token request keeps the endpoint's own query."""
-    connections = {ARN[:-1] + end: Held(authorized(f"{endpoint}/token?brief", "GET")) for end in "ab"}
+    connections = {ARN[:-1] + end: Held(oauth_connection(f"{endpoint}/token?brief", "GET")) for end in "ab"}
     held = [weakref.ref(connection) for connection in connections.values()]
     task = HttpTask(connections.pop)
     for arn in tuple(connections):
-        asked(None, task, ApiEndpoint=endpoint, InvocationConfig={"ConnectionArn": arn})
+        perform_request(None, task, ApiEndpoint=endpoint, InvocationConfig={"ConnectionArn": arn})
     assert [each() is None for each in held] == [True, False]
     assert seen[0].line.startswith("GET /token?brief&grant_type=client_credentials&")
 
@@ -173,21 +177,26 @@ def test_an_expired_token_is_dropped_at_the_next_token(endpoint: str, seen: list
 @pytest.mark.usefixtures("seen")
 def test_each_failed_answer_has_its_error_name_and_no_secret(endpoint: str) -> None:
     """A status, an answer that is no text or too large, and an absent server have error names and no secret."""
-    assert failed(keyed(), ApiEndpoint=f"{endpoint}/404") == ("States.Http.StatusCode.404", '{"calls": 1}')
-    assert failed(keyed(), ApiEndpoint=f"{endpoint}/302")[0] == "States.Http.StatusCode.302"
-    assert failed(keyed(), ApiEndpoint=f"{endpoint}/binary")[0] == "States.Runtime"
-    assert failed(keyed(), ApiEndpoint=f"{endpoint}/large")[0] == "States.DataLimitExceeded"
-    nobody = failed(keyed(QueryStringParameters=[{"Key": "k", "Value": "secret"}]), ApiEndpoint="http://127.0.0.1:9")
+    assert request_failure(api_key_connection(), ApiEndpoint=f"{endpoint}/404") == (
+        "States.Http.StatusCode.404",
+        '{"calls": 1}',
+    )
+    assert request_failure(api_key_connection(), ApiEndpoint=f"{endpoint}/302")[0] == "States.Http.StatusCode.302"
+    assert request_failure(api_key_connection(), ApiEndpoint=f"{endpoint}/binary")[0] == "States.Runtime"
+    assert request_failure(api_key_connection(), ApiEndpoint=f"{endpoint}/large")[0] == "States.DataLimitExceeded"
+    nobody = request_failure(
+        api_key_connection(QueryStringParameters=[{"Key": "k", "Value": "secret"}]), ApiEndpoint="http://127.0.0.1:9"
+    )
     assert nobody[0] == "States.Http.Socket"
     assert "secret" not in str(nobody)
 
 
-def test_a_wrong_connection_or_request_fails_before_it_is_sent(endpoint: str, seen: list[Seen]) -> None:
+def test_a_wrong_connection_or_request_fails_before_it_is_sent(endpoint: str, seen: list[ReceivedRequest]) -> None:
     """An unknown connection, one without credentials, a forbidden header or a wrong body fails without a request."""
-    assert failed(None, ApiEndpoint=endpoint)[0] == "Events.ConnectionResource.ResourceNotFound"
-    odd = keyed(HeaderParameters=[{"Name": "x"}])
+    assert request_failure(None, ApiEndpoint=endpoint)[0] == "Events.ConnectionResource.ResourceNotFound"
+    odd = api_key_connection(HeaderParameters=[{"Name": "x"}])
     for bare in ({"AuthorizationType": "BASIC", "AuthParameters": {}}, {"AuthParameters": None}, odd):
-        assert failed(bare, ApiEndpoint=endpoint)[0] == "Events.ConnectionResource.InvalidConnectionState"
+        assert request_failure(bare, ApiEndpoint=endpoint)[0] == "Events.ConnectionResource.InvalidConnectionState"
     wrongs: list[dict[str, Any]] = [
         {"Headers": {"Authorization": "x"}},
         {"Headers": {"X-Amz-Date": "x"}},
@@ -198,8 +207,8 @@ def test_a_wrong_connection_or_request_fails_before_it_is_sent(endpoint: str, se
         {"Transform": "URL_ENCODED"},
     ]
     for wrong in wrongs:
-        connection = keyed(**ADDED) if "RequestBody" in wrong else keyed()
-        assert failed(connection, **{"ApiEndpoint": endpoint, **wrong})[0] == "States.Runtime"
+        connection = api_key_connection(**ADDED) if "RequestBody" in wrong else api_key_connection()
+        assert request_failure(connection, **{"ApiEndpoint": endpoint, **wrong})[0] == "States.Runtime"
     assert seen == []
 
 
@@ -208,11 +217,11 @@ def test_a_machine_calls_the_endpoint_through_the_server(endpoint: str) -> None:
     """A Task uses a connection by its name. The history has no credential."""
     parameters = {"ApiEndpoint": endpoint, "Method": "GET", "Authentication": {"ConnectionArn": ARN}}
     with Server() as server:
-        server.connections["Shop"] = keyed()
+        server.connections["Shop"] = api_key_connection()
         states = server.client()
-        machine = created(states, "m", calling("arn:aws:states:::http:invoke", parameters, End=True))
+        machine = create_machine(states, "m", task_definition("arn:aws:states:::http:invoke", parameters, End=True))
         execution = states.start_execution(stateMachineArn=machine)["executionArn"]
-        assert json.loads(over(states, execution)["output"])["ResponseBody"] == {"calls": 1}
+        assert json.loads(await_end(states, execution)["output"])["ResponseBody"] == {"calls": 1}
         assert "secret" not in str(states.get_execution_history(executionArn=execution))
 
 
@@ -225,7 +234,7 @@ def test_a_trace_shows_request_and_response(endpoint: str) -> None:
         "Authentication": {"ConnectionArn": ARN},
     }}  # fmt: skip
     with Server() as server:
-        server.connections["Shop"] = keyed(**ADDED)
+        server.connections["Shop"] = api_key_connection(**ADDED)
         tested = functools.partial(server.client().test_state, definition=json.dumps(state), roleArn=ROLE)
         levels = [("TRACE", False), ("TRACE", True), ("DEBUG", False)]
         hidden, shown, less = (
@@ -254,5 +263,5 @@ def test_a_wrong_file_of_connections_is_refused(tmp_path: Path, text: str) -> No
     file = tmp_path / "connections.yml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(Mistake, match=r"connections\.yml: each name needs what CreateConnection takes"):
-        _connections(file)
-    assert _connections(None) == {}
+        _read_connections(file)
+    assert _read_connections(None) == {}

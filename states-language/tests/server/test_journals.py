@@ -18,24 +18,26 @@ def test_the_order_of_starts_outlives_the_service(tmp_path: Path) -> None:
     old = [Opening(f"arn:old{number}", "old", WAITS, "{}", number) for number in range(2)]
     for opening, name in zip(old, ("0" * 15 + "-" + "f" * 16, "0" * 14 + "1-" + "1" * 16), strict=True):
         journal = Journal(tmp_path / f"{name}.jsonl", OrderedDict())
-        journal.line(opening=vars(opening))
+        journal.write_line(opening=vars(opening))
         journal.close()
     openings = [Opening(f"arn:{number}", str(number), WAITS, "{}", 5) for number in range(40)]
     for life in (openings[:20], openings[20:]):
         records = Journals(tmp_path)
         for opening in life:
-            records.journal(opening).close()
-    assert [record.opening for record in Journals(tmp_path).read()] == [*old, *openings]
+            records.create_journal(opening).close()
+    assert [record.opening for record in Journals(tmp_path).read_all()] == [*old, *openings]
 
 
 def test_few_files_are_open_however_many_executions_run(tmp_path: Path) -> None:
     """At most MOST_OPEN files are open, so 1,024 descriptors leave some for connections. No line is lost."""
     records = Journals(tmp_path)
     before = len(os.listdir("/proc/self/fd"))
-    journals = [records.journal(Opening(f"arn:{number}", "one", WAITS, "{}", 0)) for number in range(3 * MOST_OPEN)]
+    journals = [
+        records.create_journal(Opening(f"arn:{number}", "one", WAITS, "{}", 0)) for number in range(3 * MOST_OPEN)
+    ]
     for event in ({"id": 1}, {"id": 2}):
         for journal in journals:
-            journal.event(event)
+            journal.write_event(event)
     assert len(os.listdir("/proc/self/fd")) - before == MOST_OPEN
     assert [list(StoredEvents(journal.path)) for journal in journals] == [[{"id": 1}, {"id": 2}]] * len(journals)
     for journal in journals:
@@ -45,16 +47,16 @@ def test_few_files_are_open_however_many_executions_run(tmp_path: Path) -> None:
 
 def test_a_full_disk_ends_no_execution(tmp_path: Path) -> None:
     """A line that cannot be written is written with the next one that can, so the record is whole."""
-    journal = Journals(tmp_path).journal(Opening("arn:full", "full", WAITS, "{}", 0))
+    journal = Journals(tmp_path).create_journal(Opening("arn:full", "full", WAITS, "{}", 0))
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (journal.path.stat().st_size + 10, unlimited[1]))
     try:
-        journal.event({"id": 1})
-        journal.event({"id": 2})
+        journal.write_event({"id": 1})
+        journal.write_event({"id": 2})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
     assert list(StoredEvents(journal.path)) == []
-    journal.event({"id": 3})
+    journal.write_event({"id": 3})
     assert list(StoredEvents(journal.path)) == [{"id": 1}, {"id": 2}, {"id": 3}]
     journal.close()
 
@@ -64,21 +66,21 @@ def test_a_journal_that_cannot_be_opened_refuses_no_execution(tmp_path: Path) ->
     folder = tmp_path / "executions"
     records = Journals(folder)
     folder.rmdir()
-    journal = records.journal(Opening("arn:one", "one", WAITS, "{}", 0))
-    journal.event({"id": 1, "half": "\ud800"})
+    journal = records.create_journal(Opening("arn:one", "one", WAITS, "{}", 0))
+    journal.write_event({"id": 1, "half": "\ud800"})
     folder.mkdir()
-    journal.event({"id": 2})
+    journal.write_event({"id": 2})
     journal.close()
-    ((opening, closing, path),) = [(one.opening.arn, one.closing, one.path) for one in records.read()]
+    ((opening, closing, path),) = [(one.opening.arn, one.closing, one.path) for one in records.read_all()]
     assert (opening, closing) == ("arn:one", None)
     assert list(StoredEvents(path)) == [{"id": 1, "half": "?"}, {"id": 2}]
 
 
 def test_a_page_of_a_history_reads_few_other_events(tmp_path: Path) -> None:
     """From either end a page parses few other events, as a binary search does."""
-    journal = Journals(tmp_path).journal(Opening("arn:long", "long", WAITS, "{}", 0))
+    journal = Journals(tmp_path).create_journal(Opening("arn:long", "long", WAITS, "{}", 0))
     for number in range(1, 4001):
-        journal.event({"id": number})
+        journal.write_event({"id": number})
     for backwards in (False, True):
         seen, token = [], None
         for turn in range(40):

@@ -5,29 +5,29 @@ from typing import Any
 
 import pytest
 
-from endpoint import created, distributed, line, over, refusal
+from endpoint import await_end, create_machine, distributed_map, line_of, refusal
 from patience import until
 from states_language.server import map_runs
 
 BOUNDS = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercentage")
 
 
-def running(states: Any, name: str, **fields: Any) -> tuple[str, str]:
+def start_map_run(states: Any, name: str, **fields: Any) -> tuple[str, str]:
     """Return the ARNs of an execution and its Map Run of four executions that wait."""
-    mapped = distributed(W={"Type": "Wait", "Seconds": 600, "End": True})
-    arn = created(states, name, line(M={**mapped, **fields}))
+    mapped = distributed_map(W={"Type": "Wait", "Seconds": 600, "End": True})
+    arn = create_machine(states, name, line_of(M={**mapped, **fields}))
     execution = states.start_execution(stateMachineArn=arn, input="[1, 2, 3, 4]")["executionArn"]
 
     def begun() -> str:
         runs = states.list_map_runs(executionArn=execution)["mapRuns"]
-        if not runs or not statuses(states, runs[0]["mapRunArn"]):
+        if not runs or not execution_statuses(states, runs[0]["mapRunArn"]):
             return ""
         return str(runs[0]["mapRunArn"])
 
     return execution, until(begun)
 
 
-def statuses(states: Any, run: str) -> list[str]:
+def execution_statuses(states: Any, run: str) -> list[str]:
     """Return the statuses of the executions of a Map Run, oldest first."""
     listed = states.list_executions(mapRunArn=run)["executions"]
     return [one["status"] for one in reversed(listed)]
@@ -43,22 +43,22 @@ def test_concurrency_and_tolerance_change_while_a_map_run_runs(states: Any) -> N
     """A higher concurrency starts more at once, a lower one waits for ends. Each failure is judged by the new
     tolerance.
     """
-    execution, run = running(states, "bounds", MaxConcurrency=1)
-    assert statuses(states, run) == ["RUNNING"]
+    execution, run = start_map_run(states, "bounds", MaxConcurrency=1)
+    assert execution_statuses(states, run) == ["RUNNING"]
     assert "ResponseMetadata" in states.update_map_run(mapRunArn=run, maxConcurrency=3, toleratedFailureCount=3)
-    assert until(lambda: statuses(states, run) == ["RUNNING"] * 3)
+    assert until(lambda: execution_statuses(states, run) == ["RUNNING"] * 3)
     described = states.describe_map_run(mapRunArn=run)
     assert [described[name] for name in BOUNDS] == [3, 3, 0.0]
     states.update_map_run(mapRunArn=run, maxConcurrency=1)
     for ended in (1, 2):
         stop_first(states, run)
-        assert until(lambda: statuses(states, run).count("ABORTED") == ended)  # noqa: B023
-        assert len(statuses(states, run)) == 3
+        assert until(lambda: execution_statuses(states, run).count("ABORTED") == ended)  # noqa: B023
+        assert len(execution_statuses(states, run)) == 3
     stop_first(states, run)
-    assert until(lambda: statuses(states, run) == ["ABORTED"] * 3 + ["RUNNING"])
+    assert until(lambda: execution_statuses(states, run) == ["ABORTED"] * 3 + ["RUNNING"])
     states.update_map_run(mapRunArn=run, toleratedFailureCount=2)
-    assert over(states, execution)["error"] == "States.ExceedToleratedFailureThreshold"
-    assert statuses(states, run) == ["ABORTED"] * 4
+    assert await_end(states, execution)["error"] == "States.ExceedToleratedFailureThreshold"
+    assert execution_statuses(states, run) == ["ABORTED"] * 4
 
 
 def test_a_concurrency_of_0_starts_all_and_a_percentage_is_kept(states: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,29 +66,29 @@ def test_a_concurrency_of_0_starts_all_and_a_percentage_is_kept(states: Any, mon
 
     An execution beyond those that are listed can be stopped all the same.
     """
-    execution, run = running(states, "no-bound", MaxConcurrency=2)
+    execution, run = start_map_run(states, "no-bound", MaxConcurrency=2)
     states.update_map_run(mapRunArn=run, maxConcurrency=0, toleratedFailurePercentage=49.5)
-    assert until(lambda: statuses(states, run) == ["RUNNING"] * 4)
+    assert until(lambda: execution_statuses(states, run) == ["RUNNING"] * 4)
     assert states.describe_map_run(mapRunArn=run)["toleratedFailurePercentage"] == 49.5
     last = states.list_executions(mapRunArn=run)["executions"][0]["executionArn"]
     with monkeypatch.context() as fewer:
         fewer.setattr(map_runs, "MOST_EXECUTIONS", 3)
         states.stop_execution(executionArn=last)
-    assert until(lambda: statuses(states, run).count("ABORTED") == 1)
+    assert until(lambda: execution_statuses(states, run).count("ABORTED") == 1)
     assert states.describe_execution(executionArn=execution)["status"] == "RUNNING"
     stop_first(states, run)
-    assert over(states, execution)["status"] == "FAILED"
+    assert await_end(states, execution)["status"] == "FAILED"
 
 
 def test_an_ended_execution_keeps_a_bounded_amount_of_its_map_runs(
     states: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first child executions keep input and history; DescribeExecution marks the data of others as not included."""
-    arn = created(states, "bounded", line(M=distributed(P={"Type": "Pass", "End": True})))
+    arn = create_machine(states, "bounded", line_of(M=distributed_map(P={"Type": "Pass", "End": True})))
     monkeypatch.setattr(map_runs, "MOST_KEPT", 10_000)
     items = json.dumps(["x" * 1000, "y" * 3000])
     execution = states.start_execution(stateMachineArn=arn, input=items)["executionArn"]
-    assert over(states, execution)["status"] == "SUCCEEDED"
+    assert await_end(states, execution)["status"] == "SUCCEEDED"
     run = states.list_map_runs(executionArn=execution)["mapRuns"][0]["mapRunArn"]
     last, first = (one["executionArn"] for one in states.list_executions(mapRunArn=run)["executions"])
     kept, cut = (states.describe_execution(executionArn=one) for one in (first, last))
@@ -110,7 +110,7 @@ def test_a_percentage_above_a_hundred_is_refused(states: Any) -> None:
 
 def test_an_unknown_or_ended_map_run_is_not_updated(states: Any) -> None:
     """An unknown Map Run, an ended one and an ARN of another kind are refused with AWS's error names."""
-    execution, run = running(states, "ended")
+    execution, run = start_map_run(states, "ended")
     states.stop_execution(executionArn=execution)
     ended = refusal(states.update_map_run, mapRunArn=run, maxConcurrency=1)
     assert ended == ("ValidationException", "The Map Run is ABORTED; only one that is RUNNING can be updated.")

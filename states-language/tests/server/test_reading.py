@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 import states_language
-from endpoint import PASS, PREFIX, ROLE, WAIT, distributed, line, stepfunctions
+from endpoint import PASS, PREFIX, ROLE, WAIT, distributed_map, line_of, stepfunctions
 from states_language.definition import load as loading
 from states_language.scheduling.lanes import beside
 from states_language.server.actions import StepFunctions
 from states_language.server.diagnostics import MOST_READ, diagnostics, examine
 from states_language.server.known_executions import KnownExecution
-from states_language.server.reading import LARGE, Reader, Remembered
+from states_language.server.reading import LARGE, BoundedCache, DefinitionReader
 from states_language.server.stored_events import StoredEvents
 
 
@@ -32,8 +32,8 @@ def test_only_a_reading_thread_yields_pythons_lock() -> None:
     """A reading thread that loses its core while it holds Python's lock would stop the event loop too, so it pauses."""
 
     async def rests() -> list[bool]:
-        reader = Reader()
-        found = [await reader.run(length, lambda: beside.rest is not None) for length in (1, LARGE + 1)]
+        reader = DefinitionReader()
+        found = [await reader.run_in_thread(length, lambda: beside.rest is not None) for length in (1, LARGE + 1)]
         reader.close()
         return found
 
@@ -79,7 +79,7 @@ def test_a_request_after_the_end_is_refused(tmp_path: Path) -> None:
 
 def test_no_definition_is_read_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Creating, updating, starting a version or alias, redriving and TestState read no definition on the event loop."""
-    monkeypatch.setattr("states_language.server.diagnostics._examined", Remembered(1))
+    monkeypatch.setattr("states_language.server.diagnostics._examinations", BoundedCache(1))
     here = []
 
     def look(frame: FrameType, event: str, _: Any) -> None:
@@ -142,9 +142,9 @@ def test_the_history_of_a_running_execution_is_few_objects(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "state",
     [
-        {"Type": "Parallel", "Branches": [line(W=WAIT["States"]["S"]), line(F={"Type": "Fail"})], "End": True},
-        {**distributed(W=WAIT["States"]["S"]), "ItemsPath": "$"},
-        {**distributed(P=PASS["States"]["S"]), "ItemsPath": "$"},
+        {"Type": "Parallel", "Branches": [line_of(W=WAIT["States"]["S"]), line_of(F={"Type": "Fail"})], "End": True},
+        {**distributed_map(W=WAIT["States"]["S"]), "ItemsPath": "$"},
+        {**distributed_map(P=PASS["States"]["S"]), "ItemsPath": "$"},
         {"Type": "Pass", "QueryLanguage": "JSONata", "Output": "{% $sum('') %}", "End": True},
     ],
 )
@@ -152,7 +152,7 @@ def test_an_ended_execution_leaves_nothing_to_the_collector(tmp_path: Path, stat
     """An ended execution leaves no cycles. Freeing them once took 100 ms, in which no request was answered."""
 
     async def main() -> list[int]:
-        async with stepfunctions(tmp_path, ("m", line(M=state))) as api:
+        async with stepfunctions(tmp_path, ("m", line_of(M=state))) as api:
 
             async def run() -> None:
                 arn = api.executions.start(PREFIX + "m", "[1, 2, 3]").opening.arn
@@ -176,7 +176,7 @@ def test_an_ended_execution_leaves_nothing_to_the_collector(tmp_path: Path, stat
 def test_a_thread_writes_the_place_of_a_large_map_run_and_one_redrive_reads_it(tmp_path: Path) -> None:
     """The event loop does not wait for the write. Of two redrives one succeeds, with the executions' inputs."""
     selector = {"text.$": "$$.Execution.Input.text", "at.$": "$$.Map.Item.Value"}
-    definition = line(M={**distributed(W=WAIT["States"]["S"]), "ItemsPath": "$.items", "ItemSelector": selector})
+    definition = line_of(M={**distributed_map(W=WAIT["States"]["S"]), "ItemsPath": "$.items", "ItemSelector": selector})
     request = {"stateMachineArn": PREFIX + "m", "input": json.dumps({"text": "é" * 2_000, "items": list(range(100))})}
 
     async def running(known: KnownExecution) -> list[str]:
@@ -232,7 +232,7 @@ def test_a_very_large_definition_lists_only_its_first_problems() -> None:
 
 def test_remembered_keeps_texts_up_to_a_total_length() -> None:
     """Recently used texts stay longest. The newest text is kept whatever its length."""
-    kept: Remembered[int] = Remembered(10)
+    kept: BoundedCache[int] = BoundedCache(10)
     kept.put("a" * 4, 1)
     kept.put("b" * 4, 2)
     assert kept.get("a" * 4) == 1
@@ -249,4 +249,4 @@ def test_no_cache_grows_for_ever() -> None:
         for cache in vars(importlib.import_module(found.name)).values():
             if hasattr(cache, "cache_info") and cache.cache_parameters()["maxsize"] is None:
                 unbounded.add(cache.__wrapped__.__name__)
-    assert unbounded == {"_functions_frame", "_details_key", "_services", "Signature", "_shared_frame", "model"}
+    assert unbounded == {"_functions_frame", "_details_key", "_services", "Signature", "_shared_frame", "api_model"}

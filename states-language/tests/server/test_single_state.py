@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from endpoint import (
-    HANDED,
     PASS,
     ROLE,
     SEND,
-    calling,
-    created,
-    distributed,
-    line,
-    over,
+    TOKEN_PARAMETERS,
+    await_end,
+    create_machine,
+    distributed_map,
+    line_of,
     refusal,
     service,
     states_client,
+    task_definition,
 )
 from patience import in_thread
 from states_language.scheduling.pool import processes
@@ -39,9 +39,9 @@ def test_teststate_refuses_a_bad_definition_input_or_state_name(states: Any) -> 
 
 _MAP = {"Type": "Map", "ItemProcessor": PASS, "End": True}
 _WRITER = {"Resource": "arn:aws:states:::s3:putObject", "Parameters": {"Bucket": "b", "Prefix": "p"}}
-_RUN = distributed(**PASS["States"])
+_RUN = distributed_map(**PASS["States"])
 _WRITTEN = {**_RUN, "ResultWriter": _WRITER}
-_PARALLEL = {"Type": "Parallel", "Branches": [PASS, line(T={"Type": "Succeed"})], "End": True}
+_PARALLEL = {"Type": "Parallel", "Branches": [PASS, line_of(T={"Type": "Succeed"})], "End": True}
 _UNMOCKED = (
     "TestState API does not support Map or Parallel states. "
     "Supported state types include: [Task, Wait, Pass, Succeed, Fail, Choice]"
@@ -55,7 +55,7 @@ _COUNTED = {"input": "[1]", "stateConfiguration": {"mapIterationFailureCount": 2
 _TASK = {"Type": "Task", "Resource": "arn:aws:states:::sqs:sendMessage", "End": True}
 
 
-def seen(context: str) -> dict[str, Any]:
+def context_mock(context: str) -> dict[str, Any]:
     """Return the members of a request that mocks a result and the Context Object."""
     return {"mock": {"result": "{}"}, "context": context}
 
@@ -67,7 +67,7 @@ def seen(context: str) -> dict[str, Any]:
         ({"Type": "Fail"}, {"mock": _FAILS}, "State type 'Fail' is not {} a mock is specified"),
         (_MAP, {}, _UNMOCKED),
         ({**_TASK, "Resource": "arn:aws:states:us-east-1:1:activity:a"}, {}, _WAITS),
-        ({**_TASK, "Resource": SEND, "Parameters": HANDED}, {}, _WAITS),
+        ({**_TASK, "Resource": SEND, "Parameters": TOKEN_PARAMETERS}, {}, _WAITS),
         (_PARALLEL, {}, _UNMOCKED),
         (_MAP, {"mock": {"result": "[]", **_FAILS}},
          "A test mock should have only one of the following fields: [result, errorOutput]."),
@@ -85,12 +85,13 @@ def seen(context: str) -> dict[str, Any]:
          "Map iteration failure count must be less than or equal to the number of Map iterations"),
         (_MAP, _COUNTED, "TestState does not support MapIterationFailureCount when a mock is not specified."),
         (_TASK, {}, "RoleArn must be specified when testing a Task state"),
-        (_TASK, seen('{"Task": {"Token": "t"}}'), "{}Context object contains 'Task' when state is not a Task state with"
+        (_TASK, context_mock('{"Task": {"Token": "t"}}'),
+         "{}Context object contains 'Task' when state is not a Task state with"
          " a '.sync' or '.waitForTaskToken' service integration pattern"),
-        (_TASK, seen('{"Execution": {"Id": 1}}'), "{}Execution.Id must be a string"),
-        (_TASK, seen('{"Map": {}}'), "{}'Map' field is not supported when mocking a Context object"),
-        (_TASK, seen('{"Execution": {"a": 1}}'), "{}Field 'a' is not allowed"),
-        (_TASK, seen('{"A": {}}'), "{}Field 'A' is not allowed"),
+        (_TASK, context_mock('{"Execution": {"Id": 1}}'), "{}Execution.Id must be a string"),
+        (_TASK, context_mock('{"Map": {}}'), "{}'Map' field is not supported when mocking a Context object"),
+        (_TASK, context_mock('{"Execution": {"a": 1}}'), "{}Field 'a' is not allowed"),
+        (_TASK, context_mock('{"A": {}}'), "{}Field 'A' is not allowed"),
     ],
 )  # fmt: skip
 def test_a_mock_that_a_state_cannot_have_is_refused(
@@ -115,7 +116,7 @@ def test_a_mocked_error_comes_from_a_state_within(states: Any, state: dict[str, 
 
 def test_a_tested_task_names_the_servers_account(states: Any) -> None:
     """The ARN of a missing function has the account of this service's machines."""
-    state = {**calling("arn:aws:states:::lambda:invoke", {"FunctionName": "none"})["States"]["S"], "End": True}
+    state = {**task_definition("arn:aws:states:::lambda:invoke", {"FunctionName": "none"})["States"]["S"], "End": True}
     cause = states.test_state(definition=json.dumps(state), roleArn=ROLE)["cause"]
     assert cause.startswith("Function not found: arn:aws:lambda:us-east-1:000000000000:function:none:$LATEST ")
 
@@ -135,8 +136,8 @@ def test_endless_expressions_delay_no_other_request(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(processes()) as clients, in_thread(lambda: service(tmp_path)) as url:
         states = states_client(url)
-        execution = states.start_execution(stateMachineArn=created(states, "small"))["executionArn"]
-        over(states, execution)
+        execution = states.start_execution(stateMachineArn=create_machine(states, "small"))["executionArn"]
+        await_end(states, execution)
         attacks = [clients.submit(attack, url) for _ in range(processes())]
         for _ in attacks:
             sent.acquire()
@@ -166,9 +167,9 @@ def test_an_inspection_shows_what_each_iteration_gets(states: Any) -> None:
     selected = {**_MAP, "ItemsPath": "$.items", "ItemSelector": {"n.$": "$$.Map.Item.Value", "of.$": "$.name"}}
     batched = {**_RUN, **selected, "ItemBatcher": {"MaxItemsPerBatch": 2}, "ItemProcessor": _RUN["ItemProcessor"]}
     from_s3 = {name: value for name, value in batched.items() if name != "ItemsPath"}
-    shown = [inspected(states, state) for state in (selected, batched)]
+    shown = [inspect_state(states, state) for state in (selected, batched)]
     for text, config in (("1\n2\n3", {"InputType": "JSONL"}), ('{"a": [1, 2, 3]}', _BELOW_A)):
-        shown.append(inspected(states, {**from_s3, "ItemReader": {**_READER, "ReaderConfig": config}}, text))
+        shown.append(inspect_state(states, {**from_s3, "ItemReader": {**_READER, "ReaderConfig": config}}, text))
     items = [{"n": n, "of": "x"} for n in (1, 2, 3)]
     assert [json.loads(each["afterItemSelector"]) for each in shown] == [items] * 4
     batches = [{"Items": items[:2]}, {"Items": items[2:]}]
@@ -181,7 +182,7 @@ def test_an_inspection_shows_what_each_iteration_gets(states: Any) -> None:
     assert (broken["status"], broken["error"]) == ("FAILED", "States.ItemReaderFailed")
 
 
-def inspected(states: Any, state: dict[str, Any], read: str = "", failed: int = 0) -> Any:
+def inspect_state(states: Any, state: dict[str, Any], read: str = "", failed: int = 0) -> Any:
     """Return the inspection of a mocked Map over three items."""
     settings = {"mapItemReaderData": read, "mapIterationFailureCount": failed}
     answer = states.test_state(
@@ -201,16 +202,16 @@ def test_a_maps_bounds_are_read_from_its_input(states: Any) -> None:
     share = {"ToleratedFailurePercentage": "{% $states.input.share %}"}
     pathed = {"InputPath": "$", "ItemsPath": "$.items", "ToleratedFailurePercentagePath": "$.share"}
     for state in ({**_RUN, **queried, **share}, {**_RUN, **pathed}):
-        one, two = (inspected(states, state, failed=failed) for failed in (1, 2))
+        one, two = (inspect_state(states, state, failed=failed) for failed in (1, 2))
         assert (one["toleratedFailurePercentage"], one["error"]) == (50.0, None)
         assert two["error"] == "States.ExceedToleratedFailureThreshold"
     narrowed = {"InputPath": "$.share", "ItemsPath": "$$.Execution.Input.items", "MaxConcurrencyPath": "$"}
-    assert inspected(states, {**_MAP, **narrowed})["maxConcurrency"] == 50
+    assert inspect_state(states, {**_MAP, **narrowed})["maxConcurrency"] == 50
     for wrong in (
         {**queried, "ToleratedFailurePercentage": "{% 'x' %}"},
         {**pathed, "ToleratedFailureCountPath": "$.items"},
     ):
-        assert inspected(states, {**_RUN, **wrong})["error"] in ("States.QueryEvaluationError", "States.Runtime")
+        assert inspect_state(states, {**_RUN, **wrong})["error"] in ("States.QueryEvaluationError", "States.Runtime")
 
 
 @pytest.mark.parametrize(

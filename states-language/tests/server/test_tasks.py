@@ -13,12 +13,12 @@ from botocore.exceptions import ParamValidationError
 from botocore.stub import Stubber
 from moto import mock_aws
 
-from endpoint import client, handed_over, invoke, over, refusal
+from endpoint import await_end, client, invoke, refusal, start_waiting_for_token
 from patience import PATIENCE, until
 from states_language import TaskCall, TaskFailure, load
 from states_language.clock import RealClock
 from states_language.server import StepFunctions, TaskPerformer
-from states_language.server.__main__ import Answered, Endpoints
+from states_language.server.__main__ import Endpoints, FunctionAnswer
 from states_language.server.http_task import by_name
 from states_language.server.sdk import unusable
 
@@ -32,11 +32,11 @@ TASK = {
 
 def test_the_holder_of_a_token_ends_the_task(states: Any) -> None:
     """SendTaskSuccess with the function's token sets the result, once. The token is checked before the output."""
-    execution, token = handed_over(states, "token-success")
+    execution, token = start_waiting_for_token(states, "token-success")
     states.send_task_heartbeat(taskToken=token)
     assert refusal(states.send_task_success, taskToken=token, output="{")[0] == "InvalidOutput"
     states.send_task_success(taskToken=token, output='{"done": true}')
-    assert json.loads(over(states, execution)["output"]) == {"done": True}
+    assert json.loads(await_end(states, execution)["output"]) == {"done": True}
     closed = ("TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
     assert refusal(states.send_task_success, taskToken=token, output="{}") == closed
     assert refusal(states.send_task_heartbeat, taskToken=token) == closed
@@ -48,7 +48,7 @@ def test_the_holder_of_a_token_ends_the_task(states: Any) -> None:
 
 def test_the_tokens_of_a_stopped_execution_are_closed(states: Any) -> None:
     """After a stop, SendTaskSuccess is refused with TaskTimedOut."""
-    execution, token = handed_over(states, "token-stopped")
+    execution, token = start_waiting_for_token(states, "token-stopped")
     states.stop_execution(executionArn=execution)
     assert until(lambda: refusal(states.send_task_success, taskToken=token, output="1")[0] == "TaskTimedOut")
 
@@ -158,8 +158,8 @@ def test_a_function_fails_with_an_error_name_for_each_answer_of_its_endpoint(
     """No endpoint, no connection, throttling and invalid JSON each have an error name that a Retrier can match."""
     call = TaskCall("", "lambda", "invoke", False, "f", {}, {}, "arn:aws:states:us-east-1:000000000000:x", "S", 0, None)
 
-    async def odd(*_: Any) -> Answered:
-        return Answered(b"NaN", None)
+    async def odd(*_: Any) -> FunctionAnswer:
+        return FunctionAnswer(b"NaN", None)
 
     def failure(invoke: Any = None) -> str:
         endpoints = Endpoints()

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from botocore.session import Session
 
-from endpoint import PASS, ROLE, WAIT, created, over, ran, refusal, service, states_client
+from endpoint import PASS, ROLE, WAIT, await_end, create_machine, refusal, run_to_end, service, states_client
 from patience import in_thread, until
 
 FAIL = {"StartAt": "F", "States": {"F": {"Type": "Fail", "Error": "Second"}}}
 
 
-def published(states: Any, name: str) -> tuple[str, str, str]:
+def create_published(states: Any, name: str) -> tuple[str, str, str]:
     """Return the ARN of a machine, of its version that passes and of its version that fails."""
     answer = states.create_state_machine(
         name=name, definition=json.dumps(PASS), roleArn=ROLE, publish=True, versionDescription="passes"
@@ -32,14 +32,14 @@ def route(*weights: tuple[str, int]) -> list[dict[str, Any]]:
 
 def test_a_version_stays_what_it_was(states: Any) -> None:
     """A version is described and started as published, and its ARN lists its executions."""
-    arn, first, second = published(states, "versioned")
+    arn, first, second = create_published(states, "versioned")
     assert (first, second) == (f"{arn}:1", f"{arn}:2")
     described = states.describe_state_machine(stateMachineArn=first)
     assert (json.loads(described["definition"]), described["description"]) == (PASS, "passes")
     assert "description" not in states.describe_state_machine(stateMachineArn=arn)
-    ended = ran(states, first)
+    ended = run_to_end(states, first)
     assert (ended["status"], ended["stateMachineVersionArn"], ended["stateMachineArn"]) == ("SUCCEEDED", first, arn)
-    assert ran(states, arn)["error"] == "Second"
+    assert run_to_end(states, arn)["error"] == "Second"
     assert [one["status"] for one in states.list_executions(stateMachineArn=first)["executions"]] == ["SUCCEEDED"]
     assert len(states.list_executions(stateMachineArn=arn)["executions"]) == 2
     listed = states.list_state_machine_versions(stateMachineArn=arn)["stateMachineVersions"]
@@ -49,7 +49,7 @@ def test_a_version_stays_what_it_was(states: Any) -> None:
 
 def test_a_revision_is_published_once(states: Any) -> None:
     """Publishing a revision again returns its version. The number of a deleted version is not used again."""
-    arn = created(states, "publishes")
+    arn = create_machine(states, "publishes")
     publish: Callable[..., Any] = functools.partial(states.publish_state_machine_version, stateMachineArn=arn)
     assert publish(description="one")["stateMachineVersionArn"] == f"{arn}:1"
     assert publish()["stateMachineVersionArn"] == f"{arn}:1"
@@ -65,11 +65,11 @@ def test_a_revision_is_published_once(states: Any) -> None:
 
 def test_an_alias_leads_to_its_versions(states: Any) -> None:
     """The alias's weights choose the version. An execution names its alias, and a version in use is not deleted."""
-    arn, first, second = published(states, "aliased")
+    arn, first, second = create_published(states, "aliased")
     alias = states.create_state_machine_alias(name="live", routingConfiguration=route((first, 100)))
     alias_arn = alias["stateMachineAliasArn"]
     assert alias_arn == f"{arn}:live"
-    ended = ran(states, alias_arn)
+    ended = run_to_end(states, alias_arn)
     assert (ended["status"], ended["stateMachineVersionArn"], ended["stateMachineAliasArn"]) == (
         "SUCCEEDED", first, alias_arn,
     )  # fmt: skip
@@ -79,7 +79,7 @@ def test_an_alias_leads_to_its_versions(states: Any) -> None:
     routes = route((first, 0), (second, 100))
     states.update_state_machine_alias(stateMachineAliasArn=alias_arn, routingConfiguration=routes)
     assert states.describe_state_machine_alias(stateMachineAliasArn=alias_arn)["routingConfiguration"] == routes
-    assert ran(states, alias_arn)["error"] == "Second"
+    assert run_to_end(states, alias_arn)["error"] == "Second"
     assert len(states.list_executions(stateMachineArn=alias_arn)["executions"]) == 2
     states.delete_state_machine_alias(stateMachineAliasArn=alias_arn)
     assert refusal(states.start_execution, stateMachineArn=alias_arn)[0] == "StateMachineDoesNotExist"
@@ -126,23 +126,23 @@ def test_regions_versions_and_aliases_outlive_the_service(tmp_path: Path) -> Non
             states = Session().create_client(
                 "stepfunctions", region, endpoint_url=url, aws_access_key_id="local", aws_secret_access_key="local"
             )
-            arn = created(states, "same", FAIL)
+            arn = create_machine(states, "same", FAIL)
             assert arn == f"arn:{partition}:states:{region}:000000000000:stateMachine:same"
             execution = states.start_execution(stateMachineArn=arn)["executionArn"]
             assert execution.startswith(f"arn:{partition}:states:{region}:000000000000:execution:same:")
-            assert over(states, execution)["status"] == "FAILED"
+            assert await_end(states, execution)["status"] == "FAILED"
             assert [one["stateMachineArn"] for one in states.list_state_machines()["stateMachines"]] == [arn]
             assert states.create_activity(name="a")["activityArn"].startswith(f"arn:{partition}:states:{region}:")
             assert len(states.list_activities()["activities"]) == 1
-        created(states_client(url), "same", PASS)
-        kept, first, _ = published(states_client(url), "kept")
+        create_machine(states_client(url), "same", PASS)
+        kept, first, _ = create_published(states_client(url), "kept")
         states_client(url).create_state_machine_alias(name="live", routingConfiguration=route((first, 100)))
     with in_thread(lambda: service(tmp_path)) as url:
         states = states_client(url)
         listed = [one["name"] for one in states.list_state_machines()["stateMachines"]]
         assert listed == ["deployed", "kept", "same"]
         execution = states.start_execution(stateMachineArn=f"{kept}:live")["executionArn"]
-        assert over(states, execution)["stateMachineVersionArn"] == first
+        assert await_end(states, execution)["stateMachineVersionArn"] == first
         assert states.publish_state_machine_version(stateMachineArn=kept)["stateMachineVersionArn"] == f"{kept}:2"
         arn = "arn:aws:states:eu-west-1:000000000000:stateMachine:same"
         assert json.loads(states.describe_state_machine(stateMachineArn=arn)["definition"]) == FAIL
@@ -150,9 +150,9 @@ def test_regions_versions_and_aliases_outlive_the_service(tmp_path: Path) -> Non
 
 def test_a_deleted_machine_is_deleting_until_its_last_execution_ends(states: Any) -> None:
     """While it is DELETING it starts nothing; then its executions are gone and its name can be used again."""
-    arn = created(states, "goes")
+    arn = create_machine(states, "goes")
     ended = states.start_execution(stateMachineArn=arn, name="once")["executionArn"]
-    over(states, ended)
+    await_end(states, ended)
     version = states.update_state_machine(stateMachineArn=arn, definition=json.dumps(WAIT), publish=True)
     alias = {"name": "a", "routingConfiguration": route((version["stateMachineVersionArn"], 100))}
     running = states.start_execution(stateMachineArn=arn)["executionArn"]
@@ -167,8 +167,8 @@ def test_a_deleted_machine_is_deleting_until_its_last_execution_ends(states: Any
     for execution in (ended, running):
         assert refusal(states.describe_execution, executionArn=execution)[0] == "ExecutionDoesNotExist"
     assert until(lambda: refusal(states.describe_state_machine, stateMachineArn=arn)[0]) == "StateMachineDoesNotExist"
-    assert created(states, "goes") == arn
-    assert ran(states, arn, name="once")
+    assert create_machine(states, "goes") == arn
+    assert run_to_end(states, arn, name="once")
 
 
 def test_an_execution_of_a_deleted_machine_ends_at_its_next_state(states: Any) -> None:
@@ -176,7 +176,7 @@ def test_an_execution_of_a_deleted_machine_ends_at_its_next_state(states: Any) -
     activity = states.create_activity(name="last")["activityArn"]
     work = {"Type": "Task", "Resource": activity, "Next": "Long"}
     long = {"Type": "Wait", "Seconds": 600, "End": True}
-    arn = created(states, "ends", {"StartAt": "Work", "States": {"Work": work, "Long": long}})
+    arn = create_machine(states, "ends", {"StartAt": "Work", "States": {"Work": work, "Long": long}})
     running = states.start_execution(stateMachineArn=arn)["executionArn"]
     token = states.get_activity_task(activityArn=activity)["taskToken"]
     states.delete_state_machine(stateMachineArn=arn)
@@ -189,7 +189,7 @@ def test_an_execution_of_a_deleted_machine_ends_at_its_next_state(states: Any) -
 
 def test_a_token_of_another_filter_is_refused(states: Any) -> None:
     """A page token continues only the list that it came from."""
-    arn = created(states, "filters")
+    arn = create_machine(states, "filters")
     for _ in range(2):
         states.start_execution(stateMachineArn=arn)
     token = states.list_executions(stateMachineArn=arn, maxResults=1)["nextToken"]

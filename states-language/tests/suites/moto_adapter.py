@@ -2,7 +2,7 @@
 
     PYTHONPATH=.../tests/suites pytest -p moto_adapter tests/test_stepfunctions/parser    # in moto's checkout or sdist
 
-moto keeps its API, its machines and its other services; what it asks of an ExecutionWorker is here.
+moto keeps its API, its machines and its other services. This module has what it calls on an ExecutionWorker.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from moto.stepfunctions.parser.backend import execution as backend
 from states_language import DefinitionError, Execution, RealClock, TokenClosed, TokenUnknown, load
 from states_language.distributed.report import MapRunReport
 from states_language.server import StepFunctions, TaskPerformer
-from states_language.server.__main__ import Answered
-from states_language.server.map_runs import described
+from states_language.server.__main__ import FunctionAnswer
+from states_language.server.map_runs import describe_map_runs
 
 
 class Worker:
@@ -58,7 +58,7 @@ class Worker:
 
     def stop(self, error: str | None, cause: str | None, **_: Any) -> None:
         """Abort the execution."""
-        self._called(lambda: self._execution.stop(error, cause))
+        self._call_in_loop(lambda: self._execution.stop(error, cause))
 
     def program_state(self) -> Any:
         """Return the execution's result in moto's types."""
@@ -87,22 +87,22 @@ class Worker:
             tasks.close()
             service.close()
 
-    async def _invoke(self, name: str, payload: bytes) -> Answered:
+    async def _invoke(self, name: str, payload: bytes) -> FunctionAnswer:
         client = boto3.client("lambda", self._region)
         answer = await asyncio.to_thread(client.invoke, FunctionName=name, Payload=payload)
-        return Answered(answer["Payload"].read(), answer.get("FunctionError"))
+        return FunctionAnswer(answer["Payload"].read(), answer.get("FunctionError"))
 
     def _heartbeat(self, callback_id: str) -> bool:
-        return self._token(lambda: self._tokens.heartbeat(callback_id))
+        return self._answer_token(lambda: self._tokens.heartbeat(callback_id))
 
     def _notify(self, callback_id: str, outcome: Any) -> bool:
         if isinstance(outcome, CallbackOutcomeSuccess):
-            return self._token(lambda: self._tokens.succeed(callback_id, json.loads(outcome.output)))
-        return self._token(lambda: self._tokens.fail(callback_id, outcome.error, outcome.cause))
+            return self._answer_token(lambda: self._tokens.succeed(callback_id, json.loads(outcome.output)))
+        return self._answer_token(lambda: self._tokens.fail(callback_id, outcome.error, outcome.cause))
 
-    def _token(self, call: Callable[[], object]) -> bool:
+    def _answer_token(self, call: Callable[[], object]) -> bool:
         try:
-            self._called(call)
+            self._call_in_loop(call)
         except TokenUnknown:
             return False
         except TokenClosed:
@@ -111,13 +111,13 @@ class Worker:
 
     def _map_runs(self) -> list[Any]:
         """Return the Map Runs in the form that moto reads."""
-        pairs = zip(self._execution.map_runs, described(self._execution), strict=True)
-        return [MapRun(run, _dated(one)) for run, one in pairs]
+        pairs = zip(self._execution.map_runs, describe_map_runs(self._execution), strict=True)
+        return [MapRun(run, _with_dates(one)) for run, one in pairs]
 
     def _map_run(self, arn: str) -> Any:
         return next((run for run in self._map_runs() if run.arn == arn), None)
 
-    def _called(self, call: Callable[[], object]) -> None:
+    def _call_in_loop(self, call: Callable[[], object]) -> None:
         """Call in the loop's thread and wait for the end of the call."""
         self._ready.wait()
 
@@ -159,7 +159,7 @@ DATES = ("startDate", "stopDate")
 UPDATED = ("max_concurrency", "tolerated_failure_count", "tolerated_failure_percentage")
 
 
-def _dated(run: dict[str, Any]) -> dict[str, Any]:
+def _with_dates(run: dict[str, Any]) -> dict[str, Any]:
     return {name: datetime.fromtimestamp(one / 1000, UTC) if name in DATES else one for name, one in run.items()}
 
 
@@ -171,7 +171,7 @@ def _check(definition: str) -> None:
 
 
 @contextmanager
-def swapped() -> Iterator[None]:
+def swap_interpreter() -> Iterator[None]:
     """Have moto execute machines by this interpreter within the context."""
     places: list[tuple[Any, str, Any]] = [
         (backend, "ExecutionWorker", Worker),
@@ -188,7 +188,7 @@ def swapped() -> Iterator[None]:
             setattr(place, name, theirs)
 
 
-_SWAPPED = swapped()
+_SWAPPED = swap_interpreter()
 
 
 def pytest_configure() -> None:

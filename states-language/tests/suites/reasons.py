@@ -1,7 +1,7 @@
-"""Why cases of others' suites differ here: by suite, a pattern of names and the reason.
+"""The reasons why cases of other projects' suites differ here, by suite and pattern of the cases' names.
 
-The first pattern that fits is the reason. "2.0.6" is the version of JSONata that AWS has; its answer to each case named
-so was compared (npm's package, 2026-11-28).
+The first pattern that matches gives the reason. "2.0.6" is the version of JSONata that AWS has. For each case whose
+reason names it, its answer was compared (npm's package, 2026-11-28).
 """
 
 LATER = "2.0.6 answers as ours, the suite is later"

@@ -1,4 +1,4 @@
-# ruff: noqa: E402  # a script, which finds what is beside it
+# ruff: noqa: E402  # a script, which imports the modules beside it
 """Runs the suites of others on this interpreter, and prints what differs with its reason: the tables of the docs.
 
     python tests/suites/tables.py jsonata CHECKOUT          # jsonata-js/jsonata
@@ -45,14 +45,14 @@ class Result(NamedTuple):
     """The result of one case: its name and its difference, which is "" if there is none."""
 
     name: str
-    differs: str = ""
+    difference: str = ""
 
 
 # ---- JSONata's own suite: test/test-suite ----
 
 
 def jsonata(checkout: Path) -> Iterator[Result]:
-    """Result, undefined or code of each case."""
+    """Yield each case: its result, undefined or error code is compared."""
     folder = checkout / "test" / "test-suite"
     datasets = {file.stem: json.loads(file.read_text("utf-8")) for file in (folder / "datasets").glob("*.json")}
     for file in sorted((folder / "groups").rglob("*.json")):
@@ -62,30 +62,30 @@ def jsonata(checkout: Path) -> Iterator[Result]:
             if "expr-file" in case:
                 case["expr"] = (file.parent / case["expr-file"]).read_text("utf-8")
             data = case["data"] if "data" in case else datasets.get(case.get("dataset"), ABSENT)
-            yield Result(f"{file.parent.name}/{file.stem}{number}", _expression(case, data))
+            yield Result(f"{file.parent.name}/{file.stem}{number}", _jsonata_difference(case, data))
 
 
 ABSENT = object()
 
 
-def _expression(case: dict[str, Any], data: Any) -> str:
+def _jsonata_difference(case: dict[str, Any], data: Any) -> str:
     wanted = case.get("code") or (case.get("error") or {}).get("code")
     try:
-        found = _evaluated(case["expr"], data, case.get("bindings", {}))
+        found = _evaluate(case["expr"], data, case.get("bindings", {}))
     except Exception as problem:
-        # The suite's own harness ends what nests or lasts too long with U1001.
+        # The suite's own harness gives U1001 for an expression that nests too deeply or takes too long.
         code = "U1001" if isinstance(problem, Exceeded) else (coded_message(problem) or str(problem)).partition(":")[0]
-        return "" if wanted == code else f"{code} instead of {wanted or _shown(case.get('result', ABSENT))}"
+        return "" if wanted == code else f"{code} instead of {wanted or _to_text(case.get('result', ABSENT))}"
     if wanted:
-        return f"{_shown(found)} instead of {wanted}"
+        return f"{_to_text(found)} instead of {wanted}"
     expected = ABSENT if case.get("undefinedResult") else case.get("result", ABSENT)
     if case.get("unordered") and isinstance(found, list) and isinstance(expected, list):
         found, expected = (sorted(each, key=json.dumps) for each in (found, expected))
     equal = found is expected or (found is not ABSENT and expected is not ABSENT and same(found, expected))
-    return "" if equal else f"{_shown(found)} instead of {_shown(expected)}"
+    return "" if equal else f"{_to_text(found)} instead of {_to_text(expected)}"
 
 
-def _evaluated(text: str, data: Any, bindings: dict[str, Any]) -> Any:
+def _evaluate(text: str, data: Any, bindings: dict[str, Any]) -> Any:
     try:
         machine = Jsonata(text, compile_pattern)
     except Exception as problem:
@@ -108,17 +108,17 @@ def _evaluated(text: str, data: Any, bindings: dict[str, Any]) -> Any:
     try:
         return ABSENT if found is None else from_library(found)
     except Unsupported:
-        return ABSENT  # a function, which the suite expects nowhere as a result
+        return ABSENT  # a function: no case of the suite expects one as its result
 
 
-def _shown(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return "undefined" if value is ABSENT else json.dumps(value)[:60]
 
 
 # ---- validators: which definitions are accepted ----
 
 
-def _judged(name: str, definition: Any, valid: bool) -> Result:
+def _compare_verdict(name: str, definition: Any, valid: bool) -> Result:
     found = problems(definition)
     if valid is not bool(found):
         return Result(name)
@@ -126,24 +126,24 @@ def _judged(name: str, definition: Any, valid: bool) -> Result:
 
 
 def asl_validator(checkout: Path) -> Iterator[Result]:
-    """The files that begin with `valid` and `invalid`."""
+    """Yield the definitions whose file names begin with `valid` or `invalid`."""
     for file in sorted((checkout / "src" / "__tests__" / "definitions").glob("*valid-*.json")):
-        yield _judged(file.stem, json.loads(file.read_text("utf-8")), file.stem.startswith("valid-"))
+        yield _compare_verdict(file.stem, json.loads(file.read_text("utf-8")), file.stem.startswith("valid-"))
 
 
 def statelint(checkout: Path) -> Iterator[Result]:
-    """The files of the examples whose number of problems is expected."""
+    """Yield the definitions of the examples that expect a number of problems."""
     for spec in sorted((checkout / "spec").glob("*_spec.rb")):
         for example in re.split(r"^  it ", spec.read_text("utf-8"), flags=re.MULTILINE)[1:]:
             file = re.search(r"test/([\w.-]+\.json)", example)
             count = re.search(r"problems\.(?:size|length)\)\.to eq\(?\s*(\d+)", example)
             if file and count:
                 definition = json.loads((checkout / "test" / file[1]).read_text("utf-8"))
-                yield _judged(file[1], definition, int(count[1]) == 0)
+                yield _compare_verdict(file[1], definition, int(count[1]) == 0)
 
 
 def jayway(checkout: Path) -> Iterator[Result]:
-    """The paths and filters that its tests compile, and those that they expect to be refused."""
+    """Yield the paths and filters that its tests compile, or expect to be refused."""
     seen = set()
     for name in ("PathCompilerTest", "FilterCompilerTest"):
         file = checkout / "json-path/src/test/java/com/jayway/jsonpath" / f"{name}.java"
@@ -168,13 +168,13 @@ def _is_path(text: str) -> bool:
         return False
 
 
-# ---- what runs under pytest ----
+# ---- suites that run under pytest ----
 
 _OUTCOME = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED) (?:\[\d+\] )?(\S+?)(?: - (.*)|: (.*))?$")
 
 
 def moto(checkout: Path) -> Iterator[Result]:
-    """The tests of moto's interpreter, on this one."""
+    """Yield the tests of moto's interpreter, which run on this one."""
     options = ("-q", "-p", "no:cacheprovider", "-p", "moto_adapter", "-rA", "--tb=no", "--color=no")
     command = [sys.executable, "-m", "pytest", *options, "tests/test_stepfunctions/parser"]
     variables = {**os.environ, "PYTHONPATH": str(TESTS / "suites"), "TESTS_SKIP_REQUIRES_DOCKER": "true"}
@@ -185,11 +185,11 @@ def moto(checkout: Path) -> Iterator[Result]:
             yield Result(found[2].rpartition("/")[2], "" if found[1] == "PASSED" else why)
 
 
-# ---- aws-local-stepfunctions: what its functions were asked by its tests, and answered ----
+# ---- aws-local-stepfunctions: the recorded calls of its functions by its tests, with their results ----
 
 
 def aws_local(checkout: Path) -> Iterator[Result]:
-    """Intrinsic functions, data flow and Choice; jest records them in the checkout, where `npm ci` was run."""
+    """Yield calls of intrinsic functions, data flow and Choice. jest records them in the checkout after `npm ci`."""
     transform = {r"^.+\.ts$": ["ts-jest", {"tsconfig": "./__tests__/tsconfig.json", "isolatedModules": True}]}
     config = {
         "rootDir": str(checkout),
@@ -207,10 +207,10 @@ def aws_local(checkout: Path) -> Iterator[Result]:
         subprocess.run(command, cwd=checkout, env=variables, stderr=subprocess.DEVNULL, check=False)
         for at, line in enumerate(recorded.read_text("utf-8").splitlines()):
             asked = json.loads(line)
-            yield Result(f"{at} {asked['what']}: {asked['test']}", _replayed(asked))
+            yield Result(f"{at} {asked['what']}: {asked['test']}", _replay(asked))
 
 
-def _replayed(asked: dict[str, Any]) -> str:
+def _replay(asked: dict[str, Any]) -> str:
     what = asked["what"]
     args: list[Any] = [None if one == "\0" else one for one in asked.get("args", [])]
     given, context = asked.get("input"), asked.get("context")
@@ -236,7 +236,7 @@ def _replayed(asked: dict[str, Any]) -> str:
         return "" if wanted is ABSENT else str(execution.cause).partition("). ")[2]
     found: Any = execution.path[-1] if what == "Choice" else execution.output
     found = found["v"] if what.startswith("States.") else found
-    return "" if wanted is not ABSENT and same(found, wanted) else f"{_shown(found)} instead of {_shown(wanted)}"
+    return "" if wanted is not ABSENT and same(found, wanted) else f"{_to_text(found)} instead of {_to_text(wanted)}"
 
 
 def _field(name: str, value: Any) -> dict[str, Any]:
@@ -266,11 +266,11 @@ def main() -> int:
     named, unnamed = REASONS.get(arguments.suite, {}), 0
     reasons: Counter[str] = Counter()
     for result in results:
-        if result.differs:
+        if result.difference:
             reason = next((why for pattern, why in named.items() if re.fullmatch(pattern, result.name)), "")
             reasons[reason or "not named"] += 1
             unnamed += not reason
-            print(f"{result.name}: {result.differs}  [{reason or 'not named'}]")
+            print(f"{result.name}: {result.difference}  [{reason or 'not named'}]")
     print(f"{arguments.suite}: {len(results)} cases, {len(results) - reasons.total()} as expected")
     for reason, count in reasons.most_common():
         print(f"  {count:4} {reason}")

@@ -9,10 +9,10 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from endpoint import over
+from endpoint import await_end
 from machines import line
 from patience import until
-from suites.moto_adapter import swapped
+from suites.moto_adapter import swap_interpreter
 
 ROLE = "arn:aws:iam::123456789012:role/any"
 
@@ -23,11 +23,11 @@ def moto() -> Iterator[None]:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(name, "testing")
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        with swapped(), mock_aws(config={"stepfunctions": {"execute_state_machine": True}}):
+        with swap_interpreter(), mock_aws(config={"stepfunctions": {"execute_state_machine": True}}):
             yield
 
 
-def begun(states: Any, definition: dict[str, Any], data: Any = None) -> str:
+def start_execution(states: Any, definition: dict[str, Any], data: Any = None) -> str:
     name = f"m{len(states.list_state_machines()['stateMachines'])}"
     made = states.create_state_machine(name=name, definition=json.dumps(definition), roleArn=ROLE)
     started = states.start_execution(stateMachineArn=made["stateMachineArn"], name="e", input=json.dumps(data or {}))
@@ -47,8 +47,8 @@ def test_a_task_stores_in_motos_dynamodb_and_the_history_is_ours() -> None:
         "End": True,
     }
     look = {"Type": "Choice", "Choices": [{"Variable": "$.id", "IsPresent": True, "Next": "Put"}]}
-    arn = begun(states, line(("Look", look), ("Put", put)), {"id": "7"})
-    assert over(states, arn)["status"] == "SUCCEEDED"
+    arn = start_execution(states, line(("Look", look), ("Put", put)), {"id": "7"})
+    assert await_end(states, arn)["status"] == "SUCCEEDED"
     assert table.scan(TableName="t")["Items"] == [{"id": {"S": "7"}}]
     events = states.get_execution_history(executionArn=arn)["events"]
     assert [event["type"] for event in events] == [
@@ -66,11 +66,11 @@ def test_the_holder_of_a_token_answers_through_motos_api() -> None:
         "Resource": "arn:aws:states:::sqs:sendMessage.waitForTaskToken",
         "Parameters": {"QueueUrl": url, "MessageBody.$": "$$.Task.Token"},
     }
-    arn = begun(states, line(("Send", send)))
+    arn = start_execution(states, line(("Send", send)))
     token = until(lambda: queues.receive_message(QueueUrl=url).get("Messages"))[0]["Body"]
     states.send_task_heartbeat(taskToken=token)
     states.send_task_success(taskToken=token, output='{"done": true}')
-    assert json.loads(over(states, arn)["output"]) == {"done": True}
+    assert json.loads(await_end(states, arn)["output"]) == {"done": True}
 
 
 def test_a_distributed_map_reads_motos_s3_and_can_be_described() -> None:
@@ -87,16 +87,16 @@ def test_a_distributed_map_reads_motos_s3_and_can_be_described() -> None:
         "Parameters": {"Bucket": "items", "Key": "k"},
         "ReaderConfig": {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"},
     }
-    arn = begun(states, line(("M", {"Type": "Map", "ItemReader": reader, "ItemProcessor": processor})))
-    assert json.loads(over(states, arn)["output"]) == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
+    arn = start_execution(states, line(("M", {"Type": "Map", "ItemReader": reader, "ItemProcessor": processor})))
+    assert json.loads(await_end(states, arn)["output"]) == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
     (run,) = states.list_map_runs(executionArn=arn)["mapRuns"]
     assert states.describe_map_run(mapRunArn=run["mapRunArn"])["itemCounts"]["total"] == 2
-    waiting = begun(states, line(("W", {"Type": "Wait", "Seconds": 600})))
+    waiting = start_execution(states, line(("W", {"Type": "Wait", "Seconds": 600})))
     states.stop_execution(executionArn=waiting)
-    assert over(states, waiting)["status"] == "ABORTED"
+    assert await_end(states, waiting)["status"] == "ABORTED"
 
 
 def test_a_definition_is_refused_by_our_rules() -> None:
     """moto answers InvalidDefinition with the place and the rule."""
     with pytest.raises(ClientError, match="there is no state 'Z'"):
-        begun(boto3.client("stepfunctions"), {"StartAt": "Z", "States": {"A": {"Type": "Succeed"}}})
+        start_execution(boto3.client("stepfunctions"), {"StartAt": "Z", "States": {"A": {"Type": "Succeed"}}})

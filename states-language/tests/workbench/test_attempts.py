@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from machines import line, raising, task
+from machines import function_raising, line, task
 from states_language import load
 from states_language.__main__ import main
 from states_language.drawing.histories import Attempt, attempts, draw, marks
@@ -19,15 +19,15 @@ SCENARIOS = {scenario["name"].lower(): scenario for scenario in FACTS["scenarios
 FILES = sorted(FOLDER.glob("*.asl.yml"))
 
 
-def ran(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
+def run_command(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
     """Return the command's exit status and standard output."""
     answers = path.with_name(path.name.replace(".asl.", ".answers."))
     status = main(["run", str(path), "--functions", str(answers), "--virtual", *options])
     return status, capsys.readouterr().out
 
 
-def history_of(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], list[Attempt]]:
-    result = json.loads(ran(path, capsys, "--json", "--history")[1])
+def read_history(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], list[Attempt]]:
+    result = json.loads(run_command(path, capsys, "--json", "--history")[1])
     return result, attempts(result["history"])
 
 
@@ -41,7 +41,7 @@ def test_every_published_example_has_a_file() -> None:
 def test_an_example_comes_out_as_published(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The attempts, waits, end and caught error of an example are the published ones."""
     said = SCENARIOS[path.read_text().splitlines()[0].removeprefix("# ").removesuffix(".").lower()]
-    result, found = history_of(path, capsys)
+    result, found = read_history(path, capsys)
     waits_s = [(later.from_ms - (earlier.to_ms or 0)) / 1000 for earlier, later in itertools.pairwise(found)]
     expected = said.get("waits_s") or [1, 2][: len(found) - 1]
     assert waits_s == expected[: len(waits_s)]
@@ -56,7 +56,7 @@ def test_an_example_comes_out_as_published(path: Path, capsys: pytest.CaptureFix
 
 def test_the_timeline_has_a_line_for_each_attempt(capsys: pytest.CaptureFixture[str]) -> None:
     """Each attempt's line has a bar, its length, its error, and the wait or the state that followed."""
-    _, said = ran(FOLDER / "two-retriers.asl.yml", capsys, "--timeline")
+    _, said = run_command(FOLDER / "two-retriers.asl.yml", capsys, "--timeline")
     lines = [line for line in said.splitlines() if line.startswith("Work #")]
     assert [re.split(r"\s{2,}", line)[-1] for line in lines] == [
         "ErrorA, tried again after 1.000 s",
@@ -78,7 +78,7 @@ def test_each_iteration_waits_for_its_own_retrier() -> None:
     waits = {"Type": "Wait", "SecondsPath": "$", "Next": "Do"}
     tried = task(Retry=[{"ErrorEquals": ["X"], "IntervalSeconds": 4}])
     each = {"Type": "Map", "ItemProcessor": line(("Wait", waits), ("Do", tried))}
-    history = load(line(("Each", each))).execute([1, 2], functions={"work": raising("X", "X")}).history
+    history = load(line(("Each", each))).execute([1, 2], functions={"work": function_raising("X", "X")}).history
     found = [(attempt.number, attempt.rest_ms, attempt.from_ms) for attempt in attempts(history)]
     assert found == [(1, 1000, 1000), (1, 2000, 2000), (2, 1000, 5000), (2, 2000, 6000)]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from machines import written
+from machines import write_file
 from states_language.__main__ import main
 
 GOOD = {"Comment": "A test.", "StartAt": "A", "States": {"A": {"Type": "Succeed", "Comment": "The end."}}}
@@ -22,15 +22,15 @@ def test_check_exits_with_1_if_a_definition_does_not_load(
     tmp_path: Path, definition: Any, options: list[str], status: int
 ) -> None:
     """The status is 0 if the definition loads, 1 if not; --strict counts warnings too."""
-    assert main(["check", *options, written(tmp_path, "a.json", definition)]) == status
+    assert main(["check", *options, write_file(tmp_path, "a.json", definition)]) == status
 
 
 def test_every_problem_is_printed_with_its_pointer_rule_and_hint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A problem has three lines on standard error, under the file's name. A file that loads is on standard output."""
-    path = written(tmp_path, "a.json", BAD)
-    good = written(tmp_path, "good.json", GOOD)
+    path = write_file(tmp_path, "a.json", BAD)
+    good = write_file(tmp_path, "good.json", GOOD)
     assert main(["check", path, good]) == 1
     said = capsys.readouterr()
     assert said.out.splitlines()[0].startswith(f"{good}: ")
@@ -47,7 +47,7 @@ def test_every_problem_is_printed_with_its_pointer_rule_and_hint(
 
 def test_json_output_of_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each file has an entry. A file that cannot be read gives status 2, and the other files are still listed."""
-    good, bad = written(tmp_path, "good.json", GOOD), written(tmp_path, "bad.yml", "StartAt: A\nStartAt: B\n")
+    good, bad = write_file(tmp_path, "good.json", GOOD), write_file(tmp_path, "bad.yml", "StartAt: A\nStartAt: B\n")
     missing = str(tmp_path / "none.yml")
     assert main(["check", "--json", good, missing, str(tmp_path), bad]) == 2
     rule, hint = "line 2: the key 'StartAt' appears twice", "Rename one of the two, for one of them would be lost."

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from machines import line, raising, task, written
+from machines import function_raising, line, task, write_file
 from states_language import Event, load
 from states_language.__main__ import main
 from states_language.drawing.boxes import targets, words
@@ -59,19 +59,19 @@ MERMAID = """flowchart TD
 
 
 def history() -> list[Event]:
-    return load(MACHINE).execute(functions={"work": raising("X", "Y")}).history
+    return load(MACHINE).execute(functions={"work": function_raising("X", "Y")}).history
 
 
 def test_mermaid_marks_the_path_of_an_execution(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Branches are subgraphs. Visited states, the transitions taken and the failed state are marked."""
-    machine, path = written(tmp_path, "a.json", MACHINE), written(tmp_path, "h.json", {"events": history()})
+    machine, path = write_file(tmp_path, "a.json", MACHINE), write_file(tmp_path, "h.json", {"events": history()})
     assert main(["graph", machine, "--format", "mermaid", "--path", path]) == 0
     assert capsys.readouterr().out == MERMAID
 
 
 def test_dot_names_every_arrow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """DOT has an arrow for each way out of a state. Branches that end meet at the join."""
-    assert main(["graph", written(tmp_path, "a.json", MACHINE), "--format", "dot"]) == 0
+    assert main(["graph", write_file(tmp_path, "a.json", MACHINE), "--format", "dot"]) == 0
     arrows = re.findall(r"(\w+) -> (\w+)", capsys.readouterr().out)
     assert arrows == re.findall(r"(\w+) -->(?:\S+)? (\w+)", MERMAID)
 
@@ -108,7 +108,7 @@ def test_a_name_is_not_markup_in_mermaid(name: str, shown: str) -> None:
 def test_the_end_is_marked_only_at_the_state_that_ended_the_execution() -> None:
     """A state whose error was caught is not marked as the end."""
     states = ("Do", task(Catch=[{"ErrorEquals": ["X"], "Next": "Over"}])), ("Over", {"Type": "Pass"})
-    taken = marks(load(line(*states)).execute(functions={"work": raising("X")}).history)
+    taken = marks(load(line(*states)).execute(functions={"work": function_raising("X")}).history)
     assert (taken.ended, taken.ways["Do", "Over"]) == ({"Do": 0, "Over": 1}, 1)
 
 
@@ -179,6 +179,6 @@ def test_a_file_that_is_not_a_history_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any
 ) -> None:
     """A file that is not a history gives status 2, and the message says what it must be."""
-    machine, path = written(tmp_path, "a.json", MACHINE), written(tmp_path, "h.json", content)
+    machine, path = write_file(tmp_path, "a.json", MACHINE), write_file(tmp_path, "h.json", content)
     assert main(["graph", machine, "--path", path]) == 2
     assert "must be a list of events" in capsys.readouterr().err

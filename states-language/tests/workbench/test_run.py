@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from machines import line, task, written
+from machines import line, task, write_file
 from states_language.__main__ import main
 from states_language.workbench import run as command
 
@@ -21,7 +21,7 @@ WORK = line(
 DIRECT = line(("Do it", task(OutputPath="$.Payload")))
 
 
-def ran(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
     return main(["run", "--json", *arguments]), json.loads(capsys.readouterr().out)
 
 
@@ -30,8 +30,8 @@ def test_a_file_of_answers_is_used_in_turn_and_waits_take_no_time(
 ) -> None:
     """The path has every visit of two hours in virtual time; a date in the file is a text."""
     answers = "work: {sequence: [{error: Busy, delay_s: 1.5}, {answer: {n: 2, on: 2026-01-31}}]}"
-    functions = written(tmp_path, "f.yml", answers)
-    status, result = ran(capsys, written(tmp_path, "a.json", WORK), "--virtual", "--functions", functions)
+    functions = write_file(tmp_path, "f.yml", answers)
+    status, result = run_command(capsys, write_file(tmp_path, "a.json", WORK), "--virtual", "--functions", functions)
     assert status == 0
     assert result == {"status": "SUCCEEDED", "output": {"n": 2, "on": "2026-01-31"}, "error": None, "cause": None,
                       "path": ["Rest", "Do it", "Rest", "Do it"], "transitions": 4, "history_events": 16,
@@ -40,10 +40,10 @@ def test_a_file_of_answers_is_used_in_turn_and_waits_take_no_time(
 
 def test_what_a_function_prints_is_not_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A function's prints go to standard error, as its log does."""
-    functions = written(
+    functions = write_file(
         tmp_path, "f.py", "print('loaded')\ndef work(payload, context):\n    print('hello')\n    return 1"
     )
-    assert main(["run", written(tmp_path, "a.json", DIRECT), "--json", "--functions", functions]) == 0
+    assert main(["run", write_file(tmp_path, "a.json", DIRECT), "--json", "--functions", functions]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out)["output"] == 1
     assert printed.err.splitlines() == ["loaded", "hello"]
@@ -61,11 +61,11 @@ class Answer:
 
 def do_work(payload, context):
     return Answer(payload['n']).n"""
-    machine = written(tmp_path, "a.json", line(("A", task("do-work", OutputPath="$.Payload"))))
-    functions = written(tmp_path, "f.py", code)
-    status, result = ran(capsys, machine, "--virtual", "--functions", functions, "--input", '{"n": 3}')
+    machine = write_file(tmp_path, "a.json", line(("A", task("do-work", OutputPath="$.Payload"))))
+    functions = write_file(tmp_path, "f.py", code)
+    status, result = run_command(capsys, machine, "--virtual", "--functions", functions, "--input", '{"n": 3}')
     assert (status, result["output"]) == (0, 3)
-    status, result = ran(capsys, machine, "--virtual", "--functions", functions, "--history")
+    status, result = run_command(capsys, machine, "--virtual", "--functions", functions, "--history")
     assert (status, result["status"], result["error"]) == (1, "FAILED", "KeyError")
     assert [event["id"] for event in result["history"]] == list(range(1, result["history_events"] + 1))
 
@@ -75,7 +75,7 @@ def test_a_function_that_the_file_does_not_name_returns_its_input(
 ) -> None:
     """A service that is not named returns {}. Each is reported once on standard error."""
     get = {"Type": "Task", "Resource": "arn:aws:states:::dynamodb:getItem", "Parameters": {"TableName": "t"}}
-    machine = written(tmp_path, "a.json", line(("A", task(OutputPath="$.Payload", Next="B")), ("B", get)))
+    machine = write_file(tmp_path, "a.json", line(("A", task(OutputPath="$.Payload", Next="B")), ("B", get)))
     assert main(["run", machine, "--virtual", "--input", "[1]"]) == 0
     shown = capsys.readouterr()
     assert shown.err.splitlines() == [
@@ -87,7 +87,7 @@ def test_a_function_that_the_file_does_not_name_returns_its_input(
 
 def test_history_prints_a_line_for_each_event(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A line has the event's id, the id before it, seconds from the start, its type and its state."""
-    machine = written(tmp_path, "a.json", line(("A", {"Type": "Wait", "Seconds": 2})))
+    machine = write_file(tmp_path, "a.json", line(("A", {"Type": "Wait", "Seconds": 2})))
     assert main(["run", machine, "--virtual", "--history"]) == 0
     assert capsys.readouterr().out.splitlines()[-5:] == [
         "    id  after       at (s)  event",
@@ -117,8 +117,8 @@ def test_a_mistake_in_the_file_of_functions_gives_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], functions: str, error: str
 ) -> None:
     """The message is one sentence that names the place."""
-    machine = written(tmp_path, "a.json", DIRECT)
-    assert main(["run", machine, "--functions", written(tmp_path, "f.yml", functions)]) == 2
+    machine = write_file(tmp_path, "a.json", DIRECT)
+    assert main(["run", machine, "--functions", write_file(tmp_path, "f.yml", functions)]) == 2
     assert error in capsys.readouterr().err
 
 
@@ -137,13 +137,13 @@ def test_a_mistake_on_the_command_line_gives_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], error: str
 ) -> None:
     """The message names the option or file and says what is wrong with it."""
-    assert main(["run", written(tmp_path, "a.json", DIRECT), *arguments]) == 2
+    assert main(["run", write_file(tmp_path, "a.json", DIRECT), *arguments]) == 2
     assert error in capsys.readouterr().err
 
 
 def test_a_definition_that_does_not_load_gives_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The message has the first problem, and the command that lists all."""
-    path = written(tmp_path, "a.json", {})
+    path = write_file(tmp_path, "a.json", {})
     assert main(["run", path]) == 2
     assert f"`python -m states_language check {path}` lists all." in capsys.readouterr().err
 
@@ -153,7 +153,7 @@ def test_real_time_reports_progress(
 ) -> None:
     """In real time a Wait of a second takes a second, and standard error reports it."""
     monkeypatch.setattr(command, "PROGRESS_EVERY_MS", 300)
-    assert main(["run", written(tmp_path, "a.json", line(("A", {"Type": "Wait", "Seconds": 1})))]) == 0
+    assert main(["run", write_file(tmp_path, "a.json", line(("A", {"Type": "Wait", "Seconds": 1})))]) == 0
     shown = capsys.readouterr()
     assert "in A; Ctrl-C ends it." in shown.err
     assert shown.out.startswith("SUCCEEDED after 1.")
@@ -161,7 +161,7 @@ def test_real_time_reports_progress(
 
 def test_ctrl_c_ends_a_run_without_a_trace(tmp_path: Path) -> None:
     """Ctrl-C gives exit status 130, and no traceback."""
-    machine = written(tmp_path, "a.json", line(("A", {"Type": "Wait", "Seconds": 600})))
+    machine = write_file(tmp_path, "a.json", line(("A", {"Type": "Wait", "Seconds": 600})))
     code = """
 import states_language.workbench.run
 from states_language.__main__ import main

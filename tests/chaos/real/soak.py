@@ -177,7 +177,7 @@ class Soak:
     def verdict(self, data: Path) -> int:
         """Prints the result in plain words and returns the exit status."""
         broken, records = self.scene.broken, Journals(data / "executions")
-        for record in records.read():
+        for record in records.read_all():
             ids = [event["id"] for event in StoredEvents(record.path)]
             if ids != [*range(1, len(ids) + 1)]:
                 broken.append(f"the history of {record.path.name} has a hole")

@@ -14,7 +14,7 @@ import urllib3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from endpoint import ROLE, calling
+from endpoint import ROLE, task_definition
 from examples import examples
 from tests import harness
 from tests.local.support import until
@@ -136,8 +136,10 @@ STATES: dict[str, dict[str, Any]] = {
     "Pass": {"Type": "Pass"},
     "JSONata": {"Type": "Pass", "QueryLanguage": "JSONata", "Output": "{% [$states.input, $string($states.input)] %}"},
     "Fail": {"Type": "Fail", "ErrorPath": "States.JsonToString($)", "CausePath": "States.JsonToString($)"},
-    "Invoke": calling("arn:aws:states:::lambda:invoke", {"FunctionName": CONTROL, "Payload.$": "$"})["States"]["S"],
-    "Put": calling("arn:aws:states:::dynamodb:putItem", {"TableName": TABLE, "Item": ITEM})["States"]["S"],
+    "Invoke": task_definition("arn:aws:states:::lambda:invoke", {"FunctionName": CONTROL, "Payload.$": "$"})["States"][
+        "S"
+    ],
+    "Put": task_definition("arn:aws:states:::dynamodb:putItem", {"TableName": TABLE, "Item": ITEM})["States"]["S"],
 }
 
 

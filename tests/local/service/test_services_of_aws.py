@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from adapter import flattened
+from adapter import flatten_event
 from local.aws_endpoints import Endpoints
 from local.functions.function_pool import Pool
-from recorded import cases, equal
+from recorded import is_equal, load_cases
 from states_language import Execution, load
 from states_language.clock import RealClock
 from states_language.server import StepFunctions, TaskPerformer
@@ -37,7 +37,7 @@ SAME = (
     "test_sns_task_service::test_publish_message",
     "test_sqs_task_service::",
 )
-CASES = [case for case in cases("services.json") if any(part in case["id"] for part in SAME)]
+CASES = [case for case in load_cases("services.json") if any(part in case["id"] for part in SAME)]
 Ask = Callable[[dict[str, Any]], list[dict[str, Any]]]
 
 
@@ -58,7 +58,7 @@ async def local_run(folder: Path) -> AsyncIterator[Ask]:
 
         def ask(case: dict[str, Any]) -> list[dict[str, Any]]:
             history = asyncio.run_coroutine_threadsafe(run(case), loop).result(30).history
-            events: list[dict[str, Any]] = json.loads(json.dumps([*map(flattened, history)]).replace(HERE, THERE))
+            events: list[dict[str, Any]] = json.loads(json.dumps([*map(flatten_event, history)]).replace(HERE, THERE))
             return events
 
         try:
@@ -94,4 +94,4 @@ def test_the_local_services_answer_as_awss_did(ask: Ask, case: dict[str, Any]) -
     events, expected = ask(case), case["expected"]["events"]
     assert len(events) == len(expected)
     for wanted, event in zip(expected, events, strict=True):
-        assert equal(wanted, event), (wanted, event)
+        assert is_equal(wanted, event), (wanted, event)

@@ -34,15 +34,15 @@ from states_language.server import (
     settle,
 )
 from states_language.server.http_task import Connection, by_name
-from states_language.server.serving import HOST, serving
-from states_language.server.stack import machines_of
+from states_language.server.serving import HOST, serve_application
+from states_language.server.stack import template_machines
 from states_language.tasks.calls import Perform
 from states_language.tasks.lambdas import Functions
 from states_language.tasks.stubs import Answer, named
 from states_language.workbench import Mistake, files
 from states_language.workbench.answers import read_answers, read_mock_config
 
-KEPT = Retention()
+DEFAULT_RETENTION = Retention()
 PORT, FOLDER = 8083, Path(".states-language")
 _KEYS = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
 
@@ -64,10 +64,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--template", metavar="FILE", help="a template of SAM or CloudFormation with state machines")
     files.add_substitute(made)
     made.add_argument(
-        "--keep", type=int, default=KEPT.count, metavar="N", help="ended executions to keep (%(default)s)"
+        "--keep", type=int, default=DEFAULT_RETENTION.count, metavar="N", help="ended executions to keep (%(default)s)"
     )
     made.add_argument(
-        "--keep-days", type=float, default=KEPT.age_s / 86_400, metavar="DAYS", help="and for how long (%(default)g)"
+        "--keep-days",
+        type=float,
+        default=DEFAULT_RETENTION.age_s / 86_400,
+        metavar="DAYS",
+        help="and for how long (%(default)g)",
     )
     made.add_argument("--connections", type=Path, metavar="FILE", help="the connections of http:invoke by name or ARN")
     made.add_argument(
@@ -80,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-class Answered(NamedTuple):
+class FunctionAnswer(NamedTuple):
     """What a function at an endpoint answered."""
 
     payload: bytes
@@ -92,13 +96,13 @@ class Endpoints:
 
     def __init__(self) -> None:
         self._session = botocore.session.Session()
-        self._made: dict[str, Any] = {}
+        self._clients: dict[str, Any] = {}
         self._lock = threading.Lock()
 
     def client(self, service: str) -> Any:
         """Return a service's client, which any thread may use; raises TaskFailure if no endpoint is named."""
         with self._lock:
-            if service not in self._made:
+            if service not in self._clients:
                 spelled = self._session.get_service_model(service).service_id.replace(" ", "_").upper()
                 variable = f"AWS_ENDPOINT_URL_{spelled}"
                 if not (os.environ.get(variable) or os.environ.get("AWS_ENDPOINT_URL")):
@@ -106,21 +110,21 @@ class Endpoints:
                     raise TaskFailure("States.Runtime", reason)
                 keys = {} if self._session.get_credentials() else _KEYS
                 region = os.environ.get("AWS_DEFAULT_REGION", REGION)
-                self._made[service] = self._session.create_client(service, region_name=region, **keys)
-            return self._made[service]
+                self._clients[service] = self._session.create_client(service, region_name=region, **keys)
+            return self._clients[service]
 
-    async def invoke(self, name: str, payload: bytes) -> Answered:
+    async def invoke(self, name: str, payload: bytes) -> FunctionAnswer:
         """Return Lambda's answer at its endpoint; raises TaskFailure if none is named, and botocore's errors."""
         try:
             client = await asyncio.to_thread(self.client, "lambda")
         except TaskFailure as problem:
             raise TaskFailure("Lambda.ResourceNotFoundException", problem.cause) from None
         answer = await asyncio.to_thread(client.invoke, FunctionName=name, Payload=payload)
-        return Answered(await asyncio.to_thread(answer["Payload"].read), answer.get("FunctionError"))
+        return FunctionAnswer(await asyncio.to_thread(answer["Payload"].read), answer.get("FunctionError"))
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Hold the folder: a second server would take what the first one runs for aborted. Raises Mistake."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -140,49 +144,51 @@ async def serve(arguments: argparse.Namespace, answers: Mapping[str, Answer], en
     clock, endpoints = RealClock(), Endpoints()
     retention = Retention(arguments.keep, round(arguments.keep_days * 86_400))
     try:
-        machines = machines_of(arguments.template, dict(arguments.substitute or ())) if arguments.template else []
+        machines = template_machines(arguments.template, dict(arguments.substitute or ())) if arguments.template else []
         states = StepFunctions(
             arguments.data, clock, loaded_stack(machines), retention=retention, virtual_time=arguments.virtual_time
         )
     except (DefinitionError, Refusal) as problem:
         raise Mistake(f"{arguments.template}: {problem}") from None
-    connections = by_name(_connections(arguments.connections))
+    connections = by_name(_read_connections(arguments.connections))
     tasks = TaskPerformer(endpoints.invoke, endpoints.client, states, connections)
 
-    def answered(answers: Mapping[str, Answer], other: Perform) -> Perform:
+    def answer_calls(answers: Mapping[str, Answer], other: Perform) -> Perform:
         functions = Functions(clock, answers, tokens=states.tokens)
         return lambda call: (functions.perform if named(call, answers) in answers else other)(call)
 
-    perform = states.executions.perform = answered(answers, tasks.perform)
+    perform = states.executions.perform = answer_calls(answers, tasks.perform)
     if arguments.mocks:
         config = read_mock_config(arguments.mocks, lambda config: config)
-        states.executions.test_case = lambda machine, case: answered(config.answers(machine, case), perform)
-    async with serving(application(states), arguments.port, arguments.host) as address:
-        _say(f"reading the executions in {arguments.data} …")
+        states.executions.test_case = lambda machine, case: answer_calls(config.answers(machine, case), perform)
+    async with serve_application(application(states), arguments.port, arguments.host) as address:
+        _print_progress(f"reading the executions in {arguments.data} …")
         left = states.executions.restore()
         if left:
-            _say(f"{len(left)} that ran when the server ended are ABORTED; RedriveExecution cannot go on with these.")
+            _print_progress(
+                f"{len(left)} that ran when the server ended are ABORTED; RedriveExecution cannot go on with these."
+            )
         settle()
         for machine in machines:
-            _say(f"{machine.name} of {arguments.template} is {machine.arn}")
-        _say(f"Step Functions answers at {address}; Ctrl-C ends it.")
+            _print_progress(f"{machine.name} of {arguments.template} is {machine.arn}")
+        _print_progress(f"Step Functions answers at {address}; Ctrl-C ends it.")
         try:
             await ended.wait()
         finally:
-            _say("ending: what runs is ABORTED when it is started again.")
+            _print_progress("ending: what runs is ABORTED when it is started again.")
             states.executions.close()
             states.close()
             tasks.close()
 
 
-def _connections(path: Path | None) -> dict[str, Connection]:
+def _read_connections(path: Path | None) -> dict[str, Connection]:
     found = {} if path is None else files.data(path, "The file of connections")
     if isinstance(found, dict) and all(isinstance(one, dict) and "AuthorizationType" in one for one in found.values()):
         return found
     raise Mistake(f"{path}: each name needs what CreateConnection takes, AuthorizationType and AuthParameters.")
 
 
-def _say(sentence: str) -> None:
+def _print_progress(sentence: str) -> None:
     print(f"states-language: {sentence}", file=sys.stderr, flush=True)
 
 
@@ -198,7 +204,7 @@ def run(arguments: argparse.Namespace) -> int:
             loop.add_signal_handler(number, ended.set)
         await serve(arguments, answers, ended)
 
-    with alone(arguments.data):
+    with lock_folder(arguments.data):
         asyncio.run(until_ended())
     return 0
 

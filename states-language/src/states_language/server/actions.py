@@ -34,26 +34,26 @@ from states_language.server.known_executions import KnownExecution, Retention
 from states_language.server.machine_actions import MachineActions
 from states_language.server.machines import Machines, StateMachine
 from states_language.server.map_run_actions import MapRunActions
-from states_language.server.reading import Reader
+from states_language.server.reading import DefinitionReader
 from states_language.server.requests import (
     REGION,
     SIGNED_FOR,
     Action,
     Refusal,
-    answered,
-    check,
-    model,
-    parsed_request,
-    prefix,
+    api_model,
+    arn_prefix,
+    check_request,
+    complete_answer,
+    parse_request,
 )
 from states_language.server.state_test_action import StateTestAction
 from states_language.server.version_actions import VersionActions
 
-_DEFINING = ("CreateStateMachine", "UpdateStateMachine", "ValidateStateMachineDefinition", "TestState")
+_ACTIONS_WITH_DEFINITION = ("CreateStateMachine", "UpdateStateMachine", "ValidateStateMachineDefinition", "TestState")
 # Source: "Authorization header", AWS Signature Version 4.
 _SIGNED_FOR = re.compile(r"Credential=[^/,]+/\d+/([a-z0-9-]+)/")
 _MEDIA_TYPE = "application/x-amz-json-1.0"
-_POLL = "GetActivityTask"
+_POLL_ACTION = "GetActivityTask"
 LARGEST = 16 * 1024 * 1024
 """The bytes of a request: more than a definition and an input of the largest size take, each character escaped."""
 _LITTLE_S, _LEFT = 0.1, 50
@@ -66,8 +66,8 @@ def settle() -> None:
     It loads the modules that the first request would wait for. The garbage collector never searches the present objects
     again.
     """
-    model()
-    prefix({})
+    api_model()
+    arn_prefix({})
     # Otherwise each full collection walks through all modules, some 30 ms in which no request is answered.
     gc.collect()
     gc.freeze()
@@ -113,7 +113,7 @@ class StepFunctions:
         activities = self.activities = Activities(folder / "activities.json")
         self.tokens = Tokens()
         self._express = Express(executions)
-        self._reader = Reader()
+        self._reader = DefinitionReader()
         self._actions: dict[str, Action] = {
             **ExecutionActions(executions, self._express).actions(),
             **MachineActions(machines, executions, activities).actions(),
@@ -137,34 +137,34 @@ class StepFunctions:
         try:
             try:
                 yield_for(body)
-                request = parsed_request(body or b"{}")
+                request = parse_request(body or b"{}")
             except ValueError:
                 raise Refusal("SerializationException", "The request is not valid JSON.") from None
             if not isinstance(request, dict):
                 raise Refusal("SerializationException", "The request is not a JSON object.")
-            return _json(200, await self.call(action, request, region))
+            return _json_response(200, await self.call(action, request, region))
         except Refusal as refusal:
-            return _json(400, _refused(refusal.code, str(refusal)))
+            return _json_response(400, _error_body(refusal.code, str(refusal)))
 
     async def call(self, action: str, request: dict[str, Any], region: str = REGION) -> dict[str, Any]:
         """Returns an action's answer, times as epoch seconds; raises Refusal."""
         if action not in self._actions:
             raise Refusal("UnknownOperationException", f"The local service does not offer {action}.")
-        check(action, request)
+        check_request(action, request)
         arguments = {name: value for name, value in request.items() if value is not None}
-        for definition in self._needed(action, arguments):
+        for definition in self._definitions_needed(action, arguments):
             if not is_examined(definition):
                 # Reading a large definition, or a long expression, takes seconds; afterwards it is remembered.
-                await self._reader.run(len(definition), examine, definition)
+                await self._reader.run_in_thread(len(definition), examine, definition)
         answer = self._actions[action](arguments | {SIGNED_FOR: region})
-        return answered(action, arguments, await answer if inspect.isawaitable(answer) else answer)
+        return complete_answer(action, arguments, await answer if inspect.isawaitable(answer) else answer)
 
-    def _needed(self, action: str, arguments: dict[str, Any]) -> list[str]:
+    def _definitions_needed(self, action: str, arguments: dict[str, Any]) -> list[str]:
         """Returns the definitions whose machines an action needs."""
-        if action in _DEFINING:
+        if action in _ACTIONS_WITH_DEFINITION:
             return [arguments["definition"]] if isinstance(arguments.get("definition"), str) else []
         if isinstance(arn := arguments.get("stateMachineArn"), str):
-            return self.executions.machines.definitions(arn)
+            return self.executions.machines.definitions_to_load(arn)
         with contextlib.suppress(Refusal):
             if action == "RedriveExecution":
                 return [self.executions.get(arguments["executionArn"]).opening.definition]
@@ -194,29 +194,31 @@ def application(states: StepFunctions) -> Starlette:
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > LARGEST:
-                    return _json(413, _refused("RequestEntityTooLargeException", f"It is longer than {LARGEST} bytes."))
+                    return _json_response(
+                        413, _error_body("RequestEntityTooLargeException", f"It is longer than {LARGEST} bytes.")
+                    )
         except ClientDisconnect:
-            return _json(400, {})  # Half a request is none, and nobody reads the answer.
+            return _json_response(400, {})  # Half a request is none, and nobody reads the answer.
         answering = states.answer(target, bytes(body), signed[1] if signed else REGION)
-        return await (_unless_gone(request, answering) if target == _POLL else answering)
+        return await (_answer_unless_disconnected(request, answering) if target == _POLL_ACTION else answering)
 
     return Starlette(routes=[Route("/", answer, methods=["POST"])])
 
 
-async def _unless_gone(request: Request, answering: Coroutine[Any, Any, Response]) -> Response:
+async def _answer_unless_disconnected(request: Request, answering: Coroutine[Any, Any, Response]) -> Response:
     """Return the answer to a worker. A worker that disconnects first gets no work, because the work would be lost."""
     answer, gone = asyncio.ensure_future(answering), asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
-        return answer.result() if answer.done() else _json(400, {})
+        return answer.result() if answer.done() else _json_response(400, {})
     finally:
         answer.cancel()
         gone.cancel()
 
 
-def _refused(code: str, message: str) -> dict[str, str]:
+def _error_body(code: str, message: str) -> dict[str, str]:
     return {"__type": f"com.amazonaws.states#{code}", "message": message}
 
 
-def _json(status: int, value: dict[str, Any]) -> Response:
+def _json_response(status: int, value: dict[str, Any]) -> Response:
     return Response(json.dumps(value, separators=(",", ":")), status, media_type=_MEDIA_TYPE)

@@ -14,7 +14,7 @@ from states_language.definition.fields import child_pointer
 from states_language.definition.load import TYPES, load_deployed
 from states_language.definition.pointers import Found, keys, states_of, value_at
 from states_language.server.json_messages import message_and_place
-from states_language.server.reading import Remembered
+from states_language.server.reading import BoundedCache
 from states_language.server.requests import Refusal
 from states_language.server.sdk import is_action
 from states_language.server.variable_references import variable_references
@@ -30,13 +30,13 @@ _BOUNDS = re.compile(r"must be between (-?\d+) and (\d+)")
 _NO_STATE = re.compile(r"there is no state '.*'", re.DOTALL)
 
 
-def refuse_bad(definition: str, kind: str) -> None:
+def refuse_invalid_definition(definition: str, kind: str) -> None:
     """Raises Refusal InvalidDefinition with the diagnostics of a definition that cannot run."""
     if reports := diagnostics(definition, kind):
         raise _refusal(reports)
 
 
-def invalid(problem: DefinitionError, definition: Any) -> Refusal:
+def invalid_definition(problem: DefinitionError, definition: Any) -> Refusal:
     """Returns the refusal of a definition with this problem."""
     return _refusal([_diagnostic(problem, definition)])
 
@@ -48,7 +48,7 @@ def _refusal(reports: list[dict[str, str]]) -> Refusal:
 
 
 @dataclass(frozen=True)
-class Examined:
+class Examination:
     """A definition's diagnostics, those only of an Express machine, and the machine: None if it cannot run.
 
     variables: those that each state reads.
@@ -60,26 +60,26 @@ class Examined:
     variables: dict[str, list[str]] = field(default_factory=dict)
 
 
-_examined: Remembered[Examined] = Remembered(MOST_REMEMBERED)
+_examinations: BoundedCache[Examination] = BoundedCache(MOST_REMEMBERED)
 
 
 def is_examined(text: str) -> bool:
-    """Returns whether a definition is known, so that `diagnostics` and `loaded` take no time."""
-    return _examined.get(text) is not None
+    """Returns whether a definition is known, so that `diagnostics` and `load_remembered` take no time."""
+    return _examinations.get(text) is not None
 
 
-def examine(text: str) -> Examined:
+def examine(text: str) -> Examination:
     """Returns what is known of a definition; the first call reads it and remembers the result."""
-    known = _examined.get(text)
+    known = _examinations.get(text)
     if known is None:
         known = _examine(text)
-        _examined.put(text, known)
+        _examinations.put(text, known)
     return known
 
 
-def loaded(text: str) -> Machine:
+def load_remembered(text: str) -> Machine:
     """Returns the machine of a definition; raises ValueError (such as DefinitionError) if it cannot run."""
-    known = _examined.get(text)
+    known = _examinations.get(text)
     if known is not None and known.machine is not None:
         return known.machine
     definition = parse_json(text, members=once())
@@ -94,30 +94,30 @@ def diagnostics(text: str, kind: str) -> list[dict[str, str]]:
     return known.reports or (known.express if kind == "EXPRESS" else [])
 
 
-def _examine(text: str) -> Examined:
+def _examine(text: str) -> Examination:
     try:
         definition = parse_json(text, members=once())
         if not isinstance(definition, dict):
-            return Examined([_error(_SCHEMA, "Definition must be a valid JSON object")], [], None)
+            return Examination([_error(_SCHEMA, "Definition must be a valid JSON object")], [], None)
         try:
             machine = load_deployed(definition)
             states = [(path, state) for path, state in states_of(definition) if state["Type"] in ("Task", "Map")]
             if unknown := list(unknown_actions(states)):
-                return Examined([_diagnostic(problem, definition) for problem in unknown], [], None)
+                return Examination([_diagnostic(problem, definition) for problem in unknown], [], None)
             variables = variable_references(definition) if '"Assign"' in text else {}
-            return Examined([], _express(states), machine, variables)
+            return Examination([], _express_problems(states), machine, variables)
         except DefinitionError:
             # Each problem takes another reading of the definition.
             defects = problems(definition, MOST_READ // len(text), deployed=True)
-        words = [_diagnostic(problem, definition) for problem in defects] + _without_end(definition, defects)
-        return Examined(words, [], None)
+        words = [_diagnostic(problem, definition) for problem in defects] + _missing_end_report(definition, defects)
+        return Examination(words, [], None)
     except RecursionError:
-        return Examined([_error(_SCHEMA, "Definition is nested too deeply")], [], None)
+        return Examination([_error(_SCHEMA, "Definition is nested too deeply")], [], None)
     except ValueError as problem:
         if not text.strip():
-            return Examined([_error(_SCHEMA, "Definition must be a valid JSON object")], [], None)
+            return Examination([_error(_SCHEMA, "Definition must be a valid JSON object")], [], None)
         message, place = message_and_place(text, problem)
-        return Examined([_error("INVALID_JSON_DESCRIPTION", message, place)], [], None)
+        return Examination([_error("INVALID_JSON_DESCRIPTION", message, place)], [], None)
 
 
 def unknown_actions(states: Iterable[Found]) -> Iterator[DefinitionError]:
@@ -128,7 +128,7 @@ def unknown_actions(states: Iterable[Found]) -> Iterator[DefinitionError]:
             yield DefinitionError(child_pointer("/", *path, "Resource"), unrecognized(resource.text))
 
 
-def _without_end(definition: dict[str, Any], defects: list[DefinitionError]) -> list[dict[str, str]]:
+def _missing_end_report(definition: dict[str, Any], defects: list[DefinitionError]) -> list[dict[str, str]]:
     """Returns AWS's second report, "no state ends the machine", where the interpreter only reports a missing target."""
     if not all(_NO_STATE.fullmatch(each.rule) and keys(each.pointer)[-1] == "Next" for each in defects):
         return []
@@ -138,7 +138,7 @@ def _without_end(definition: dict[str, Any], defects: list[DefinitionError]) -> 
 
 
 def _diagnostic(problem: DefinitionError, definition: Any) -> dict[str, str]:
-    for pattern, code, words in _WORDS:
+    for pattern, code, words in _DIAGNOSTICS:
         match = re.fullmatch(pattern, problem.rule, re.DOTALL)
         if match is not None:
             path = keys(problem.pointer)
@@ -167,7 +167,7 @@ def _location(definition: Any, path: tuple[str, ...]) -> str:
 _TRANSITION = "MISSING_TRANSITION_TARGET"
 _UNSUPPORTED = "UNSUPPORTED_JSONATA_EXPRESSION"
 _TYPES = "[Task, Wait, Pass, Succeed, Fail, Choice, Parallel, Map]"
-_WORDS = (
+_DIAGNOSTICS = (
     (r"there is no state '(?P<name>.*)'", _TRANSITION, "Missing 'Next' target: {name}"),
     (r"the state '(?P<name>.*)' is not reachable", _TRANSITION, 'State "{name}" is not reachable.'),
     (r"no state ends the machine.*", "MISSING_END_STATE", "Workflow has no terminal state"),
@@ -190,7 +190,7 @@ _WORDS = (
 place is the object that has it. Recorded, or measured by others."""
 
 
-def _express(states: Iterable[Found]) -> list[dict[str, str]]:
+def _express_problems(states: Iterable[Found]) -> list[dict[str, str]]:
     """What an Express machine may not have: activities, and Tasks that wait for a token or a job (recorded)."""
     refused = []
     for path, state in states:

@@ -12,13 +12,13 @@ from states_language import Execution
 from states_language.server.diagnostics import examine
 from states_language.server.executions import Executions
 from states_language.server.journals import OF_MAP_RUN
-from states_language.server.known_executions import KnownExecution, description
+from states_language.server.known_executions import KnownExecution, describe
 from states_language.server.machine_actions import configuration
-from states_language.server.machines import missing
-from states_language.server.map_run_actions import child, children, find, stop_child
-from states_language.server.requests import Actions, Answer, Parameters, Refusal, arn, page
-from states_language.server.stored_events import size
-from states_language.server.versions import split
+from states_language.server.machines import unknown_machine
+from states_language.server.map_run_actions import find_child, find_map_run, list_children, stop_child
+from states_language.server.requests import Actions, Answer, Parameters, Refusal, page, require_arn
+from states_language.server.stored_events import event_bytes
+from states_language.server.versions import split_qualifier
 
 _UNSUPPORTED = "This operation is not supported by this type of state machine"
 
@@ -32,10 +32,10 @@ class Express:
 
     def start(self, machine_arn: str, text: str, name: str | None) -> Execution:
         """Starts an execution and returns it; raises Refusal. Any number of executions may have the same name."""
-        started, document = self._executions.checked(machine_arn, text, name)
-        clock, perform, stir = self._executions.time(self._executions.performer(machine_arn))
+        started, document = self._executions.check_start(machine_arn, text, name)
+        clock, perform, stir = self._executions.clock_and_perform(self._executions.performer(machine_arn))
         name = name or str(uuid.uuid4())
-        described = started.described
+        described = started.description
         live = started.machine.start(
             document,
             clock=clock,
@@ -89,46 +89,46 @@ class ExecutionActions(Actions):
         self._express = express
 
     def _start_execution(self, parameters: Parameters) -> Answer:
-        machine_arn, text = arn(parameters, "stateMachineArn", "stateMachine"), parameters.get("input", "{}")
-        entry = self._executions.machines.get(split(machine_arn)[0])
-        if entry is not None and entry.described.type == "EXPRESS":
+        machine_arn, text = require_arn(parameters, "stateMachineArn", "stateMachine"), parameters.get("input", "{}")
+        entry = self._executions.machines.get(split_qualifier(machine_arn)[0])
+        if entry is not None and entry.description.type == "EXPRESS":
             run = self._express.start(machine_arn, text, parameters.get("name"))
             return {"executionArn": run.arn, "startDate": run.started_ms}
         known = self._executions.start(machine_arn, text, parameters.get("name"))
         return {"executionArn": known.opening.arn, "startDate": known.opening.started_ms}
 
     async def _start_sync_execution(self, parameters: Parameters) -> Answer:
-        machine_arn = arn(parameters, "stateMachineArn", "stateMachine")
-        entry = self._executions.machines.get(split(machine_arn)[0])
-        if entry is not None and entry.described.type != "EXPRESS":
+        machine_arn = require_arn(parameters, "stateMachineArn", "stateMachine")
+        entry = self._executions.machines.get(split_qualifier(machine_arn)[0])
+        if entry is not None and entry.description.type != "EXPRESS":
             raise Refusal("StateMachineTypeNotSupported", _UNSUPPORTED)
         text = parameters.get("input", "{}")
         answer = await self._express.run_to_end(machine_arn, text, parameters.get("name"))
         return answer | {"traceHeader": parameters.get("traceHeader")}
 
     def _describe_execution(self, parameters: Parameters) -> Answer:
-        of_run = child(self._executions, arn(parameters, "executionArn", "execution"))
+        of_run = find_child(self._executions, require_arn(parameters, "executionArn", "execution"))
         if of_run is not None:
             return of_run[0]
         known = self._get(parameters)
-        reason = self._executions.not_redrivable(known)
+        reason = self._executions.redrive_refusal_reason(known)
         status = "REDRIVABLE" if reason is None else "NOT_REDRIVABLE"
-        return description(known) | {"redriveStatus": status, "redriveStatusReason": reason}
+        return describe(known) | {"redriveStatus": status, "redriveStatusReason": reason}
 
     def _describe_state_machine_for_execution(self, parameters: Parameters) -> Answer:
-        of_run = child(self._executions, arn(parameters, "executionArn", "execution"))
+        of_run = find_child(self._executions, require_arn(parameters, "executionArn", "execution"))
         if of_run is None:
-            return self._machine_of(self._get(parameters))
-        run = find(self._executions, of_run[0]["mapRunArn"])
+            return self._describe_machine(self._get(parameters))
+        run = find_map_run(self._executions, of_run[0]["mapRunArn"])
         qualified = {name: run[name] for name in ("mapRunArn", "stateMachineArn")}
         label = run["stateMachineArn"].rpartition("/")[2]
-        return self._machine_of(self._executions.get(run["executionArn"])) | qualified | {"label": label}
+        return self._describe_machine(self._executions.get(run["executionArn"])) | qualified | {"label": label}
 
-    def _machine_of(self, known: KnownExecution) -> Answer:
+    def _describe_machine(self, known: KnownExecution) -> Answer:
         opening, entry = known.opening, self._executions.machines.get(known.opening.machine_arn)
-        definition = opening.definition or (entry.described.definition if entry is not None else "")
+        definition = opening.definition or (entry.description.definition if entry is not None else "")
         if not definition:
-            raise missing(opening.machine_arn)
+            raise unknown_machine(opening.machine_arn)
         return {
             "stateMachineArn": opening.machine_arn,
             "name": opening.machine_arn.rpartition(":")[2],
@@ -137,18 +137,18 @@ class ExecutionActions(Actions):
             "updateDate": opening.machine_updated_ms or opening.started_ms,
             "revisionId": opening.revision_id,
             "variableReferences": examine(definition).variables or None,
-            **configuration(entry.described.settings if entry is not None else {}),
+            **configuration(entry.description.settings if entry is not None else {}),
         }
 
     def _list_executions(self, parameters: Parameters) -> Answer:
         if ("stateMachineArn" in parameters) == ("mapRunArn" in parameters):
             raise Refusal("ValidationException", "Must provide a StateMachine ARN or MapRun ARN")
         if "mapRunArn" in parameters:
-            return children(self._executions, parameters)
-        listed_arn = arn(parameters, "stateMachineArn", "stateMachine")
-        machine_arn = split(listed_arn)[0]
-        self._executions.machines.started(listed_arn)
-        if self._executions.machines[machine_arn].described.type == "EXPRESS":
+            return list_children(self._executions, parameters)
+        listed_arn = require_arn(parameters, "stateMachineArn", "stateMachine")
+        machine_arn = split_qualifier(listed_arn)[0]
+        self._executions.machines.start_target(listed_arn)
+        if self._executions.machines[machine_arn].description.type == "EXPRESS":
             raise Refusal("StateMachineTypeNotSupported", _UNSUPPORTED)
         wanted, redriven = parameters.get("statusFilter"), parameters.get("redriveFilter")
         chosen = [
@@ -160,10 +160,10 @@ class ExecutionActions(Actions):
         ]
         asked = f"executions {listed_arn} {wanted} {redriven}"
         shown, rest = page(parameters, asked, chosen, lambda known: known.serial, descending=True)
-        return {"executions": [description(known) for known in shown]} | rest
+        return {"executions": [describe(known) for known in shown]} | rest
 
     async def _get_execution_history(self, parameters: Parameters) -> Answer:
-        of_run = child(self._executions, arn(parameters, "executionArn", "execution"))
+        of_run = find_child(self._executions, require_arn(parameters, "executionArn", "execution"))
         events: Sequence[dict[str, Any]]
         if of_run is None:
             # The first page of a stored history reads the whole file, in a thread, so that nobody else waits for it.
@@ -177,12 +177,14 @@ class ExecutionActions(Actions):
         # Pages go by event ids, which count from 1, for a running execution adds events while its history is read.
         backwards = bool(parameters.get("reverseOrder"))
         every = range(1, len(events) + 1)
-        ids, rest = page(parameters, "events", every, int, descending=backwards, size=lambda id_: size(events, id_ - 1))
+        ids, rest = page(
+            parameters, "events", every, int, descending=backwards, size=lambda id_: event_bytes(events, id_ - 1)
+        )
         shown = events[min(ids) - 1 : max(ids)] if ids else []
-        return {"events": [_wire(event, with_data) for event in (shown[::-1] if backwards else shown)]} | rest
+        return {"events": [_to_wire_event(event, with_data) for event in (shown[::-1] if backwards else shown)]} | rest
 
     async def _stop_execution(self, parameters: Parameters) -> Answer:
-        execution_arn = arn(parameters, "executionArn", "execution")
+        execution_arn = require_arn(parameters, "executionArn", "execution")
         error, cause = parameters.get("error"), parameters.get("cause")
         at_ms = stop_child(self._executions, execution_arn, error, cause)
         if at_ms is None:
@@ -194,17 +196,17 @@ class ExecutionActions(Actions):
         return {"stopDate": at_ms}
 
     async def _redrive_execution(self, parameters: Parameters) -> Answer:
-        execution_arn = arn(parameters, "executionArn", "execution")
-        if child(self._executions, execution_arn) is not None:
+        execution_arn = require_arn(parameters, "executionArn", "execution")
+        if find_child(self._executions, execution_arn) is not None:
             raise Refusal("ExecutionNotRedrivable", f"{OF_MAP_RUN}.")
         at_ms = await self._executions.redrive(execution_arn, parameters.get("clientToken"))
         return {"redriveDate": at_ms}
 
     def _get(self, parameters: Parameters) -> KnownExecution:
-        return self._executions.get(arn(parameters, "executionArn", "execution"))
+        return self._executions.get(require_arn(parameters, "executionArn", "execution"))
 
 
-def _wire(event: dict[str, Any], with_data: bool) -> dict[str, Any]:
+def _to_wire_event(event: dict[str, Any], with_data: bool) -> dict[str, Any]:
     converted = event | {"timestamp": event["timestamp"] / 1000}
     if not with_data:
         # Source: GetExecutionHistory, includeExecutionData: "whether execution data (input or output) is returned".

@@ -17,7 +17,7 @@ from states_language.clock import Clock
 from states_language.place import TOO_MANY_EVENTS, Part, Redriven
 from states_language.scheduling.lanes import Lanes
 from states_language.scheduling.pool import Pool
-from states_language.server.diagnostics import loaded
+from states_language.server.diagnostics import load_remembered
 from states_language.server.journals import (
     NOT_KEPT,
     Closing,
@@ -25,16 +25,16 @@ from states_language.server.journals import (
     Journals,
     Opening,
     Redrive,
-    harmless,
-    open_runs,
-    repeated,
+    find_open_runs,
+    find_repeated,
+    report_failure_only,
 )
-from states_language.server.known_executions import KnownExecution, Registry, Retention, ended
-from states_language.server.machines import Machines, Started, deleting
-from states_language.server.map_runs import kept
-from states_language.server.requests import Refusal, checked_name, read_input
+from states_language.server.known_executions import KnownExecution, Registry, Retention, outcome_of
+from states_language.server.machines import Machines, StartTarget, machine_deleting
+from states_language.server.map_runs import drop_beyond_limit
+from states_language.server.requests import Refusal, check_name, read_input
 from states_language.server.skipping import SkippingClock
-from states_language.server.versions import split
+from states_language.server.versions import split_qualifier
 from states_language.tasks.mocks import MockError
 from states_language.values import Document, exceeds, parsed, same
 
@@ -70,9 +70,9 @@ class Executions(Registry):
 
     def start(self, machine_arn: str, text: str = "{}", name: str | None = None) -> KnownExecution:
         """Returns a new execution, or the one that already runs with this name and input; raises Refusal."""
-        started, document = self.checked(machine_arn, text, name)
+        started, document = self.check_start(machine_arn, text, name)
         perform = self.performer(machine_arn)
-        name, described = name or str(uuid.uuid4()), started.described
+        name, described = name or str(uuid.uuid4()), started.description
         arn = f"{described.arn.replace(':stateMachine:', ':execution:')}:{name}"
         if (existing := self._known.get(arn)) is not None:
             # A running execution with the same input, white space aside, is the answer again; else the name is in use.
@@ -92,28 +92,28 @@ class Executions(Registry):
             version_arn=started.version_arn,
             alias_arn=started.alias_arn,
         )
-        journal = self._records.journal(opening)
+        journal = self._records.create_journal(opening)
         live = self._run(opening, started.machine, journal, document, perform=perform)
         known = KnownExecution(opening, journal.path, live=live, journal=journal, serial=next(self._serials))
         self._known[arn] = known
         self._follow(known, live)
-        with harmless("the removal of old executions"):
+        with report_failure_only("the removal of old executions"):
             self._prune()
         return known
 
-    def checked(self, machine_arn: str, text: str, name: str | None) -> tuple[Started, Document]:
+    def check_start(self, machine_arn: str, text: str, name: str | None) -> tuple[StartTarget, Document]:
         """Returns what an ARN starts, and the input; raises Refusal for a bad machine, input or name.
 
         Others have turns while it reads a large input, and none after it has returned.
         """
         document = read_input(text)
-        started = self.machines.started(machine_arn, random.random())
+        started = self.machines.start_target(machine_arn, random.random())
         if started.deleting:
-            raise deleting(machine_arn)
+            raise machine_deleting(machine_arn)
         if isinstance(document, Refusal):
             raise document
         if name is not None:
-            checked_name(name)
+            check_name(name)
         return started, document
 
     def forget_deleted(self) -> None:
@@ -132,54 +132,54 @@ class Executions(Registry):
         It counts as running until the executions of its Map Runs have ended, a few in each pass of the event loop.
         """
         known = self.get(arn)
-        self._serves()
+        self._check_serving()
         if known.live is not None and known.closing is None:
             known.live.stop(error, cause)
             self._close(known)
         return known
 
-    def _serves(self) -> None:
+    def _check_serving(self) -> None:
         """Raises Refusal once the service is ending: the next one resumes what this one has halted."""
         if self._closed:
             raise Refusal("ServiceException", "The service is ending.")
 
-    def not_redrivable(self, known: KnownExecution) -> str | None:
+    def redrive_refusal_reason(self, known: KnownExecution) -> str | None:
         """Returns why an execution cannot be redriven; None if it can."""
         entry = self.machines.get(known.opening.machine_arn)
-        return known.not_redrivable(self._clock.now_ms(), entry is not None and entry.deleting)
+        return known.redrive_refusal_reason(self._clock.now_ms(), entry is not None and entry.deleting)
 
     async def redrive(self, arn: str, token: str | None) -> int:
         """Goes on with an execution where it ended without success, and returns the time; raises Refusal."""
         known, now_ms = self.get(arn), self._clock.now_ms()
-        earlier = repeated(known.redrives, token, now_ms)
+        earlier = find_repeated(known.redrives, token, now_ms)
         if earlier is not None:
             return earlier.at_ms
-        reason, opening, closing = self.not_redrivable(known), known.opening, known.closing
+        reason, opening, closing = self.redrive_refusal_reason(known), known.opening, known.closing
         if reason is not None or closing is None:
             raise Refusal("ExecutionNotRedrivable", f"{reason}.")
-        machine = loaded(opening.definition)
-        part, now_ms = await self._part(known), self._clock.now_ms()
+        machine = load_remembered(opening.definition)
+        part, now_ms = await self._read_part(known), self._clock.now_ms()
         if known.closing is not closing or self._known.get(arn) is not known:
             return await self.redrive(arn, token)  # another redrive, or the execution's removal, came first
-        self._serves()
+        self._check_serving()
         if part is None:
             raise Refusal("ExecutionNotRedrivable", f"{NOT_KEPT}.")
         redriven = Redriven(part, len(known.redrives) + 1, opening.started_ms, closing.events)
-        known.journal, redrive = self._records.reopened(known.path), Redrive(now_ms, token)
+        known.journal, redrive = self._records.reopen_journal(known.path), Redrive(now_ms, token)
         self._finished.pop(arn, None)
-        known.journal.line(redrive=vars(redrive))
+        known.journal.write_line(redrive=vars(redrive))
         known.redrives.append(redrive)
         known.earlier_runs, known.closing = closing.map_runs, None
         known.live = self._run(opening, machine, known.journal, parsed(opening.input), redriven, closing.stopped_ms)
         self._follow(known, known.live)
         return now_ms
 
-    async def _part(self, known: KnownExecution) -> Part | None:
+    async def _read_part(self, known: KnownExecution) -> Part | None:
         """Returns where an execution stood when it ended; a thread reads it, after a large one was written."""
         if known.keeping is not None:
             await asyncio.wait([known.keeping])
             known.keeping = None
-        return await asyncio.to_thread(self._records.part, known.path)
+        return await asyncio.to_thread(self._records.read_part, known.path)
 
     def resume(
         self, left: Iterable[KnownExecution], first_input: Callable[[str], str] = lambda text: text
@@ -212,7 +212,9 @@ class Executions(Registry):
         ended_ms: int | None = None,
         perform: Perform | None = None,
     ) -> Execution:
-        clock, perform, stir = self.time(perform, 0 if ended_ms is None else ended_ms - self._clock.now_ms())
+        clock, perform, stir = self.clock_and_perform(
+            perform, 0 if ended_ms is None else ended_ms - self._clock.now_ms()
+        )
         return machine.start(
             data,
             clock=clock,
@@ -222,7 +224,7 @@ class Executions(Registry):
             machine_name=opening.machine_arn.rpartition(":")[2],
             machine_arn=opening.machine_arn,
             role_arn=opening.role_arn,
-            on_event=functools.partial(self._record, opening, journal, stir),
+            on_event=functools.partial(self._record_event, opening, journal, stir),
             keep_history=False,
             lanes=self.lanes,
             redriven=redriven,
@@ -236,22 +238,26 @@ class Executions(Registry):
         try:
             if self.test_case is None:
                 raise MockError(f"the server has no mock configuration with a test case '{case}'")
-            return self.test_case(split(arn)[0].rpartition(":")[2], case)
+            return self.test_case(split_qualifier(arn)[0].rpartition(":")[2], case)
         except MockError as problem:
             raise Refusal("ValidationException", f"{machine_arn}: {problem}.") from None
 
-    def time(self, perform: Perform | None = None, ahead_ms: int = 0) -> tuple[Clock, Perform, Callable[[Any], None]]:
+    def clock_and_perform(
+        self, perform: Perform | None = None, ahead_ms: int = 0
+    ) -> tuple[Clock, Perform, Callable[[Any], None]]:
         """Returns an execution's clock, the function that performs its Tasks by it, and the listener to its events."""
         perform = perform or self.perform
         assert perform is not None
         if not self._virtual_time:
             return self._clock, perform, lambda _: None
         clock = SkippingClock(self._clock, lambda: self.lanes.busy, max(0, ahead_ms))
-        return clock, clock.watched(perform), clock.stir
+        return clock, clock.watch_calls(perform), clock.mark_active
 
-    def _record(self, opening: Opening, journal: Journal, stir: Callable[[Any], None], event: dict[str, Any]) -> None:
+    def _record_event(
+        self, opening: Opening, journal: Journal, stir: Callable[[Any], None], event: dict[str, Any]
+    ) -> None:
         stir(event)
-        journal.event(event)
+        journal.write_event(event)
         # "On the next state transition, the state machine's executions are terminated" (DeleteStateMachine).
         entry = self.machines.get(opening.machine_arn)
         if entry is not None and entry.deleting and event["type"].endswith("StateEntered"):
@@ -266,7 +272,7 @@ class Executions(Registry):
         self._report(known)
 
     def _report(self, known: KnownExecution) -> None:
-        with harmless("the report of an execution"):
+        with report_failure_only("the report of an execution"):
             self._on_change(known)
 
     def _close(self, known: KnownExecution) -> None:
@@ -275,26 +281,32 @@ class Executions(Registry):
             return
         stopped_ms = live.stopped_ms or self._clock.now_ms()
         known.closing = Closing(
-            live.status, stopped_ms, live.output_text, live.error, live.cause, kept(known.map_runs), live.record.count
+            live.status,
+            stopped_ms,
+            live.output_text,
+            live.error,
+            live.cause,
+            drop_beyond_limit(known.map_runs),
+            live.record.count,
         )
         part = live.part if live.record.count < TOO_MANY_EVENTS else None
-        known.open_runs = open_runs(part)
+        known.open_runs = find_open_runs(part)
         # A Map Run's thousand inputs take half a second to write.
         is_large = live.status != "SUCCEEDED" and exceeds(part, LARGE_PART)
         if known.journal is not None:
             if live.status != "SUCCEEDED" and not is_large:
-                known.journal.line(part=part)
-            known.journal.closing(known.closing)
+                known.journal.write_line(part=part)
+            known.journal.write_closing(known.closing)
         if part is not None and is_large:
-            known.keeping = asyncio.create_task(asyncio.to_thread(self._records.keep, known.path, part))
+            known.keeping = asyncio.create_task(asyncio.to_thread(self._records.append_part, known.path, part))
         self._finished[known.opening.arn] = stopped_ms
         # The history is on disk, so it need not stay in memory.
         known.live, known.journal = None, None
         listeners, known.listeners = known.listeners, []
         for listener in listeners:
-            with harmless("the report of an execution's end"):
-                listener(ended(known, known.closing))
-        with harmless("the removal of old executions"):
+            with report_failure_only("the report of an execution's end"):
+                listener(outcome_of(known, known.closing))
+        with report_failure_only("the removal of old executions"):
             self._prune()
             self.forget_deleted()
         self._report(known)

@@ -68,28 +68,34 @@ class HttpTask:
     def perform(self, call: TaskCall) -> dict[str, Any]:
         """Return the address's answer; raises TaskFailure."""
         given = call.parameters or {}
-        method, address = _text(given, "Method"), _text(given, "ApiEndpoint")
+        method, address = _required_text(given, "Method"), _required_text(given, "ApiEndpoint")
         if method not in METHODS:
-            raise _refused(f"The field 'Method' must be one of {', '.join(METHODS)}")
+            raise _invalid_field(f"The field 'Method' must be one of {', '.join(METHODS)}")
         if not address.lower().startswith(("http://", "https://")):
-            raise _refused("The field 'ApiEndpoint' must be the URL of an HTTPS API")
-        arn = _text(invocation(given), "ConnectionArn")
+            raise _invalid_field("The field 'ApiEndpoint' must be the URL of an HTTPS API")
+        arn = _required_text(invocation(given), "ConnectionArn")
         connection = self._connections(arn)
         if connection is None:
             raise TaskFailure(_NOT_FOUND, f"Connection not found: {arn}")
-        credentials, added = self._of(arn, connection)
+        credentials, added = self._authorize(arn, connection)
         region = call.execution_arn.split(":")[3]
-        sent = _request(address, given, region, credentials, added, operator.or_)
+        sent = _build_request(address, given, region, credentials, added, operator.or_)
         exchange = call.exchange
         if exchange is not None:
-            seen = sent if exchange.reveal else _request(address, given, region, credentials, added, _without)
-            exchange.shown["request"] = {"method": method, "url": seen[0], **_shown(seen[0], seen[1].items(), seen[2])}
+            seen = (
+                sent if exchange.reveal else _build_request(address, given, region, credentials, added, _remove_added)
+            )
+            exchange.shown["request"] = {
+                "method": method,
+                "url": seen[0],
+                **_describe_message(seen[0], seen[1].items(), seen[2]),
+            }
         response, body = self._send(method, *sent)
         if exchange is not None:
             status = {"statusCode": str(response.status), "statusMessage": response.reason or ""}
             text = body[:PAYLOAD_LIMIT_BYTES].decode(errors="replace")
-            exchange.shown["response"] = {**status, **_shown(address, response.headers.items(), text)}
-        return _answer(response, body)
+            exchange.shown["response"] = {**status, **_describe_message(address, response.headers.items(), text)}
+        return _read_response(response, body)
 
     def _send(
         self, method: str, address: str, headers: dict[str, str], body: str | None
@@ -107,11 +113,11 @@ class HttpTask:
 
     # ---- the connection ----
 
-    def _of(self, arn: str, connection: Connection) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    def _authorize(self, arn: str, connection: Connection) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
         """Return the headers with a connection's credentials, and what else it adds to a request."""
         kind, parameters = connection.get("AuthorizationType"), connection.get("AuthParameters", {})
         try:
-            added = _added(parameters.get("InvocationHttpParameters") or {})
+            added = _connection_parameters(parameters.get("InvocationHttpParameters") or {})
             if kind == "API_KEY":
                 given = parameters["ApiKeyAuthParameters"]
                 return {given["ApiKeyName"]: given["ApiKeyValue"]}, added
@@ -131,16 +137,16 @@ class HttpTask:
             if made_for == connection and time.monotonic() < until_s:
                 return token
         given = connection["AuthParameters"]["OAuthParameters"]
-        client, added = given["ClientParameters"], _added(given.get("OAuthHttpParameters", {}))
+        client, added = given["ClientParameters"], _connection_parameters(given.get("OAuthHttpParameters", {}))
         form = {"grant_type": "client_credentials", "client_id": client["ClientID"]}
         form["client_secret"] = client["ClientSecret"]
         method, address = given.get("HttpMethod", "POST"), given["AuthorizationEndpoint"]
         query, content = added["QueryStringParameters"], urlencode(form | added["BodyParameters"])
         if method == "GET":
             query, content = form | query, ""
-        address = _joined(address, urlencode(query))
+        address = _append_query(address, urlencode(query))
         headers = {"content-type": ("content-type", "application/x-www-form-urlencoded")}
-        headers |= _named(added["HeaderParameters"])
+        headers |= _headers_by_lower_name(added["HeaderParameters"])
         response, body = self._send(method, address, dict(headers.values()), content)
         try:
             answer = json.loads(body)
@@ -160,20 +166,20 @@ def invocation(given: dict[str, Any]) -> Any:
     return given.get("InvocationConfig") or given.get("Authentication") or {}
 
 
-def _added(parameters: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def _connection_parameters(parameters: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return what a connection adds to headers, query and body."""
     names = ("HeaderParameters", "QueryStringParameters", "BodyParameters")
     return {name: {str(one["Key"]): str(one["Value"]) for one in parameters.get(name, [])} for name in names}
 
 
-def _object(given: Any, name: str) -> dict[str, Any]:
+def _object_field(given: Any, name: str) -> dict[str, Any]:
     value = given.get(name) or {}
     if not isinstance(value, dict):
-        raise _refused(f"The field '{name}' must be a JSON object")
+        raise _invalid_field(f"The field '{name}' must be a JSON object")
     return value
 
 
-def _request(
+def _build_request(
     address: str,
     given: dict[str, Any],
     region: str,
@@ -182,90 +188,96 @@ def _request(
     merge: Merge,
 ) -> tuple[str, dict[str, str], str | None]:
     """Return the address, the headers and the body of a request."""
-    headers = merge(_headers(given), _named(added["HeaderParameters"]) | _named(credentials))
+    headers = merge(
+        _request_headers(given), _headers_by_lower_name(added["HeaderParameters"]) | _headers_by_lower_name(credentials)
+    )
     fixed = {"User-Agent": f"Amazon|StepFunctions|HttpInvoke|{region}", "Range": f"bytes=0-{PAYLOAD_LIMIT_BYTES}"}
-    headers |= _named(fixed)
-    body = _body(given, added["BodyParameters"], merge)
+    headers |= _headers_by_lower_name(fixed)
+    body = _request_body(given, added["BodyParameters"], merge)
     if body is not None:
         headers.setdefault("content-type", ("Content-Type", "application/json; charset=UTF-8"))
-    return _joined(address, _query(given, added["QueryStringParameters"], merge)), dict(headers.values()), body
+    return (
+        _append_query(address, _request_query(given, added["QueryStringParameters"], merge)),
+        dict(headers.values()),
+        body,
+    )
 
 
-def _joined(address: str, query: str) -> str:
+def _append_query(address: str, query: str) -> str:
     return f"{address}{'&' if '?' in address else '?'}{query}" if query else address
 
 
-def _without(own: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
+def _remove_added(own: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
     """Return the Task's own fields, less those that the connection replaces."""
     return {name: value for name, value in own.items() if name not in added}
 
 
-def _shown(address: str, headers: Iterable[tuple[str, str]], body: str | None) -> dict[str, str]:
+def _describe_message(address: str, headers: Iterable[tuple[str, str]], body: str | None) -> dict[str, str]:
     """Return what TestState shows of a request and of an answer, in the form of the Developer Guide's example."""
     written = ", ".join(f"{name}: {value}" for name, value in headers)
     shown = {"protocol": address.partition(":")[0].lower(), "headers": f"[{written}]"}
     return shown if body is None else {**shown, "body": body}
 
 
-def _headers(given: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    headers = _named(_object(given, "Headers"))
+def _request_headers(given: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    headers = _headers_by_lower_name(_object_field(given, "Headers"))
     for name in headers:
         if name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES):
-            raise _refused(f"The header '{name}' must not be specified in an HTTP Task")
+            raise _invalid_field(f"The header '{name}' must not be specified in an HTTP Task")
     return headers
 
 
-def _named(headers: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+def _headers_by_lower_name(headers: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Return names and texts of headers by their names in lower case."""
     return {
-        str(name).lower(): (str(name), ", ".join(map(_written, value)) if isinstance(value, list) else _written(value))
+        str(name).lower(): (str(name), ", ".join(map(_to_text, value)) if isinstance(value, list) else _to_text(value))
         for name, value in headers.items()
     }
 
 
-def _query(given: dict[str, Any], added: dict[str, str], merge: Merge) -> str:
+def _request_query(given: dict[str, Any], added: dict[str, str], merge: Merge) -> str:
     query = given.get("QueryParameters")
     if isinstance(query, str | list):  # a finished query such as `a=1&b=2`, or an array of such texts
         written = query if isinstance(query, str) else "&".join(map(str, query))
         return "&".join(part for part in (written, urlencode(merge({}, added))) if part)
-    fields = merge(_object(given, "QueryParameters"), added)
+    fields = merge(_object_field(given, "QueryParameters"), added)
     pairs = [(key, one) for key, value in fields.items() for one in (value if isinstance(value, list) else [value])]
-    return urlencode([(key, _written(one)) for key, one in pairs], quote_via=quote)
+    return urlencode([(key, _to_text(one)) for key, one in pairs], quote_via=quote)
 
 
-def _body(given: dict[str, Any], added: dict[str, str], merge: Merge) -> str | None:
-    body, transform = given.get("RequestBody"), _object(given, "Transform")
+def _request_body(given: dict[str, Any], added: dict[str, str], merge: Merge) -> str | None:
+    body, transform = given.get("RequestBody"), _object_field(given, "Transform")
     if added:
         if body is not None and not isinstance(body, dict):
-            raise _refused("The connection has body parameters, so the field 'RequestBody' must be a JSON object")
+            raise _invalid_field("The connection has body parameters, so the field 'RequestBody' must be a JSON object")
         body = merge(body or {}, added) or None
     if body is None or isinstance(body, str):
         return body
     if transform.get("RequestBodyEncoding") != "URL_ENCODED":
         return compact(body)
-    form = str(_object(transform, "RequestEncodingOptions").get("ArrayFormat", "INDICES"))
-    return "&".join(f"{quote(key, safe='')}={quote(value, safe=',')}" for key, value in _pairs("", body, form))
+    form = str(_object_field(transform, "RequestEncodingOptions").get("ArrayFormat", "INDICES"))
+    return "&".join(f"{quote(key, safe='')}={quote(value, safe=',')}" for key, value in _form_fields("", body, form))
 
 
-def _pairs(name: str, value: Any, form: str) -> Iterator[tuple[str, str]]:
+def _form_fields(name: str, value: Any, form: str) -> Iterator[tuple[str, str]]:
     """Yield the fields of a form; an object's member is written as `metadata[order]`."""
     if isinstance(value, dict):
         for key, member in value.items():
-            yield from _pairs(f"{name}[{key}]" if name else key, member, form)
+            yield from _form_fields(f"{name}[{key}]" if name else key, member, form)
     elif isinstance(value, list) and form == "COMMAS":
-        yield name, ",".join(map(_written, value))
+        yield name, ",".join(map(_to_text, value))
     elif isinstance(value, list):
         for index, element in enumerate(value):
-            yield from _pairs(_ARRAYS.get(form, _ARRAYS["INDICES"])(name, index), element, form)
+            yield from _form_fields(_ARRAYS.get(form, _ARRAYS["INDICES"])(name, index), element, form)
     else:
-        yield name, _written(value)
+        yield name, _to_text(value)
 
 
-def _written(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else compact(value)
 
 
-def _answer(response: urllib3.BaseHTTPResponse, body: bytes) -> dict[str, Any]:
+def _read_response(response: urllib3.BaseHTTPResponse, body: bytes) -> dict[str, Any]:
     if len(body) > PAYLOAD_LIMIT_BYTES:
         raise TaskFailure("States.DataLimitExceeded", too_large("http"), terminal=True)
     kind = response.headers.get("content-type", "").lower()
@@ -274,7 +286,7 @@ def _answer(response: urllib3.BaseHTTPResponse, body: bytes) -> dict[str, Any]:
     except UnicodeDecodeError:
         kind, text = _BINARY[0], ""
     if kind.startswith(_BINARY):
-        raise _refused("The response of the endpoint is not a text")
+        raise _invalid_field("The response of the endpoint is not a text")
     if not HTTPStatus(200) <= response.status < HTTPStatus(300):
         raise TaskFailure(f"States.Http.StatusCode.{response.status}", text or response.reason)
     parsed: Any = text
@@ -289,12 +301,12 @@ def _answer(response: urllib3.BaseHTTPResponse, body: bytes) -> dict[str, Any]:
     }
 
 
-def _text(given: Any, name: str) -> str:
+def _required_text(given: Any, name: str) -> str:
     value = given.get(name) if isinstance(given, dict) else None
     if not isinstance(value, str) or not value:
-        raise _refused(f"The field '{name}' is required but was missing")
+        raise _invalid_field(f"The field '{name}' is required but was missing")
     return value
 
 
-def _refused(rule: str) -> TaskFailure:
+def _invalid_field(rule: str) -> TaskFailure:
     return TaskFailure("States.Runtime", rule)

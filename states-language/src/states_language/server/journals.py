@@ -28,7 +28,7 @@ _reported: set[tuple[str, str]] = set()
 
 
 @contextlib.contextmanager
-def harmless(what: str) -> Iterator[None]:
+def report_failure_only(what: str) -> Iterator[None]:
     """Runs code that only watches (a host's report, a journal): its exception is reported and goes no further.
 
     Each cause is reported once in a process, in one line on standard error.
@@ -136,39 +136,39 @@ class Journal:
         self._closed = False
         self._unwritten = b""
 
-    def end_line(self) -> None:
+    def complete_torn_line(self) -> None:
         """Ends a line that a kill has torn, so that the next line is whole."""
-        with harmless("the journal of an execution"), self.path.open("rb") as file:
+        with report_failure_only("the journal of an execution"), self.path.open("rb") as file:
             file.seek(max(0, self.path.stat().st_size - 1))
             if file.read() not in (b"", b"\n"):
                 self._write(b"\n")
 
-    def event(self, event: dict[str, Any]) -> None:
+    def write_event(self, event: dict[str, Any]) -> None:
         """Writes one history event."""
-        text = _text(event)
+        text = _encode_line(event)
         self.events.add(text)
-        with harmless("the journal of an execution"):
+        with report_failure_only("the journal of an execution"):
             self._write(EVENT + text + b"}\n")
 
-    def closing(self, closing: Closing) -> None:
+    def write_closing(self, closing: Closing) -> None:
         """Writes the closing line and closes the file."""
-        self.line(closing=vars(closing))
+        self.write_line(closing=vars(closing))
         self.close()
 
     def close(self) -> None:
         """Closes the file; an execution without a closing line counts as running."""
         self._closed = True
         if self in self._files:
-            with harmless("the journal of an execution"):
+            with report_failure_only("the journal of an execution"):
                 self._files.pop(self).close()
 
-    def line(self, **content: Any) -> None:
+    def write_line(self, **content: Any) -> None:
         """Writes a line: an `opening`, a `redrive`, or the `part` where an execution stands that ends without success.
 
         The part is None if no redrive could go on from there.
         """
-        with harmless("the journal of an execution"):
-            self._write(_text(content) + b"\n")
+        with report_failure_only("the journal of an execution"):
+            self._write(_encode_line(content) + b"\n")
 
     def _write(self, data: bytes) -> None:
         if self._closed:
@@ -186,11 +186,11 @@ class Journal:
 _WRITER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
-def _text(line: dict[str, Any]) -> bytes:
+def _encode_line(line: dict[str, Any]) -> bytes:
     return _WRITER.encode(line).encode("utf-8", "replace")
 
 
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Returns an object; a hook in Python lets other threads go on while a long line is read."""
     return dict(pairs)
 
@@ -201,47 +201,47 @@ class Journals:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._begun = max(map(_number, folder.glob("*.jsonl")), default=0)
+        self._begun = max(map(_file_number, folder.glob("*.jsonl")), default=0)
         self._files: OrderedDict[Journal, io.FileIO] = OrderedDict()
 
-    def journal(self, opening: Opening) -> Journal:
+    def create_journal(self, opening: Opening) -> Journal:
         """Returns the journal of a new execution, with its first line written. The files' names sort by start."""
         # Two may start within one millisecond, so a number counts on from that of an earlier service.
         self._begun += 1
         digest = hashlib.sha256(opening.arn.encode()).hexdigest()[:16]
         journal = Journal(self._folder / f"{opening.started_ms:015d}-{self._begun:09d}-{digest}.jsonl", self._files)
-        journal.line(opening=vars(opening))
+        journal.write_line(opening=vars(opening))
         return journal
 
-    def reopened(self, path: Path) -> Journal:
+    def reopen_journal(self, path: Path) -> Journal:
         """Returns the journal that goes on in a file, beginning with a new line."""
         journal = Journal(path, self._files)
-        journal.end_line()
+        journal.complete_torn_line()
         return journal
 
-    def read(self) -> list[Record]:
+    def read_all(self) -> list[Record]:
         """Returns every execution on disk, oldest first; files without a readable first line are skipped."""
-        records = (_record(path) for path in sorted(self._folder.glob("*.jsonl")))
+        records = (_read_record(path) for path in sorted(self._folder.glob("*.jsonl")))
         return [record for record in records if record is not None]
 
-    def keep(self, path: Path, part: Part) -> None:
+    def append_part(self, path: Path, part: Part) -> None:
         """Appends a large `part` after the closing, bit by bit: for a thread, beside which the event loop goes on."""
-        with harmless("the journal of an execution"), path.open("r+b") as file:
+        with report_failure_only("the journal of an execution"), path.open("r+b") as file:
             file.seek(0, os.SEEK_END)
             for text in _WRITER.iterencode({"part": part}):
                 file.write(text.encode("utf-8", "replace"))
             file.write(b"\n")
 
-    def part(self, path: Path) -> Part | None:
+    def read_part(self, path: Path) -> Part | None:
         """Returns where the execution in one file stood when it ended; None if the disk was too full to write it."""
-        last = [line for line in _lines(path) if line.keys() & {"part", "redrive"}][-1:]
+        last = [line for line in _read_lines(path) if line.keys() & {"part", "redrive"}][-1:]
         return last[0].get("part") if last else None
 
 
-def _record(path: Path) -> Record | None:
+def _read_record(path: Path) -> Record | None:
     opening, closing, part = None, None, None
     redrives: list[Redrive] = []
-    for line in _lines(path):
+    for line in _read_lines(path):
         with contextlib.suppress(TypeError):  # another version may have written other members
             if "opening" in line:
                 given = line["opening"]
@@ -254,38 +254,38 @@ def _record(path: Path) -> Record | None:
             elif "redrive" in line:
                 redrives.append(Redrive(**line["redrive"]))
                 closing, part = None, None
-    return None if opening is None else Record(opening, path, closing, redrives, open_runs(part))
+    return None if opening is None else Record(opening, path, closing, redrives, find_open_runs(part))
 
 
-def _number(path: Path) -> int:
+def _file_number(path: Path) -> int:
     """Returns the second part of a file's name; names that older services gave have none."""
     match = _NAME.fullmatch(path.name)
     return int(match[1]) if match else 0
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yields what a journal has besides events, which are nearly all of it and take long to parse."""
     with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
         for line in file:
             if line.startswith(EVENT):
                 continue
             with contextlib.suppress(ValueError):
-                record = json.loads(line.decode("utf-8", "replace"), object_pairs_hook=_members)
+                record = json.loads(line.decode("utf-8", "replace"), object_pairs_hook=_make_object)
                 if isinstance(record, dict):
                     yield record
 
 
-def open_runs(part: Part | None) -> frozenset[str] | None:
+def find_open_runs(part: Part | None) -> frozenset[str] | None:
     """Returns the Map Runs that a redrive redrives; None if it is not known where the execution stood."""
     return None if part is None else frozenset(open_map_runs(part))
 
 
-def not_ended(status: str) -> str | None:
+def reason_not_ended(status: str) -> str | None:
     """Returns why an execution of this status cannot be redriven: it runs, is about to run, or has succeeded."""
     return f"Execution is {status} and cannot be redriven" if status in NOT_ENDED else None
 
 
-def repeated(redrives: list[Redrive], token: str | None, now_ms: int) -> Redrive | None:
+def find_repeated(redrives: list[Redrive], token: str | None, now_ms: int) -> Redrive | None:
     """Returns the redrive of an earlier request with this client token, as long as the token is remembered."""
     known = [one for one in redrives[-TOKENS:] if token is not None and one.token == token]
     return next((one for one in known if now_ms - one.at_ms <= TOKEN_MS), None)

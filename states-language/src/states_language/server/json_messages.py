@@ -25,7 +25,7 @@ _EXPECTED = {
 }
 
 
-def source(text: str, at: int) -> str:
+def source_location(text: str, at: int) -> str:
     """Returns the place of a character, counted from 1, in Jackson's form; a long text is cut off."""
     shown = f'"{text}"' if len(text) <= _SHOWN else f'"{text[:_SHOWN]}"[truncated {len(text) - _SHOWN} chars]'
     line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
@@ -35,7 +35,7 @@ def source(text: str, at: int) -> str:
 def message_and_place(text: str, problem: ValueError) -> tuple[str, str]:
     """Returns the message and the place that it names: `('Duplicate field ...', '[Source: ...; column: 8]')`."""
     words, at = _message(text, problem)
-    place = source(text, at)
+    place = source_location(text, at)
     return f"{words}\n at {place}", place
 
 
@@ -60,7 +60,7 @@ def _message(text: str, problem: ValueError) -> tuple[str, int]:
     if reason.startswith("Unterminated string"):
         return "Unexpected end-of-input: was expecting closing quote for a string value", len(text)
     if not text[at:].strip():
-        return f"Unexpected end-of-input{_open(text)}", len(text)
+        return f"Unexpected end-of-input{_unclosed_bracket(text)}", len(text)
     if reason.startswith("Invalid control"):
         code = ord(text[at])
         must = "has to be escaped using backslash to be included in string value"
@@ -72,7 +72,7 @@ def _message(text: str, problem: ValueError) -> tuple[str, int]:
     if token is not None and reason.startswith("Expecting value"):
         word = token[0] if len(token[0]) <= _LONGEST_TOKEN else f"{token[0][:_LONGEST_TOKEN]}..."
         return f"Unrecognized token '{word}': was expecting {_VALUES}", token.end()
-    brackets = _brackets(text[:at])
+    brackets = _unclosed_brackets(text[:at])
     kind = "Array" if brackets and brackets[-1][0] == "[" else "Object"
     expected = next(
         (words for begin, words in _EXPECTED.items() if reason.startswith(begin)), f"expected a valid value {_VALUES}"
@@ -80,17 +80,17 @@ def _message(text: str, problem: ValueError) -> tuple[str, int]:
     return f"Unexpected character ('{text[at]}' (code {ord(text[at])})): {expected.format(kind=kind)}", at + 1
 
 
-def _open(text: str) -> str:
+def _unclosed_bracket(text: str) -> str:
     """Returns what Jackson adds for the innermost bracket that is not closed."""
-    brackets = _brackets(text)
+    brackets = _unclosed_brackets(text)
     if not brackets:
         return ""
     sign, at = brackets[-1]
     kind = "Array" if sign == "[" else "Object"
-    return f": expected close marker for {kind} (start marker at {source(text, at)})"
+    return f": expected close marker for {kind} (start marker at {source_location(text, at)})"
 
 
-def _brackets(text: str) -> list[tuple[str, int]]:
+def _unclosed_brackets(text: str) -> list[tuple[str, int]]:
     unclosed: list[tuple[str, int]] = []
     at = 0
     while at < len(text):
@@ -106,7 +106,7 @@ def _brackets(text: str) -> list[tuple[str, int]]:
     return unclosed
 
 
-def outside_texts(body: bytes, most: int) -> int:
+def bytes_outside_texts(body: bytes, most: int) -> int:
     """Returns how many bytes of a JSON text are outside its strings; it stops counting above `most`."""
     plain = body.replace(rb"\\", b"").replace(rb"\"", b"")  # which is quicker than to skip each escape
     outside, at = 0, 0

@@ -24,7 +24,7 @@ from states_language.server.journals import (
     Journal,
     Journals,
     Record,
-    not_ended,
+    reason_not_ended,
 )
 from states_language.server.requests import Refusal
 from states_language.server.stored_events import StoredEvents
@@ -57,10 +57,10 @@ class KnownExecution(Record):
     def map_runs(self) -> list[dict[str, Any]]:
         """Returns the descriptions of its Map Runs; times are in milliseconds."""
         if self.live is not None:
-            return map_runs.joined(self.earlier_runs, map_runs.described(self.live))
+            return map_runs.merge_redriven(self.earlier_runs, map_runs.describe_map_runs(self.live))
         return self.closing.map_runs if self.closing is not None else []
 
-    def not_redrivable(self, now_ms: int, deleting: bool) -> str | None:
+    def redrive_refusal_reason(self, now_ms: int, deleting: bool) -> str | None:
         """Returns why the execution cannot be redriven, in AWS's words if AWS has any; None if it can.
 
         `deleting` is true while its machine is being deleted. DescribeExecution answers REDRIVABLE for exactly the
@@ -69,7 +69,7 @@ class KnownExecution(Record):
         """
         closing = self.closing
         if closing is None or self.status in NOT_ENDED:
-            return not_ended(self.status)
+            return reason_not_ended(self.status)
         reasons = (
             (deleting, "State machine is in DELETING status"),
             (closing.events >= TOO_MANY_EVENTS, TOO_LONG),
@@ -127,14 +127,14 @@ class Registry:
         """Calls the listener once, when the execution has ended; KeyError for an unknown ARN."""
         known = self._known[arn]
         if known.closing is not None:
-            listener(ended(known, known.closing))
+            listener(outcome_of(known, known.closing))
         else:
             known.listeners.append(listener)
 
     def restore(self) -> list[KnownExecution]:
         """Reads every execution from disk, and returns those that an earlier service left running, now ABORTED."""
         left = []
-        for record in self._records.read():
+        for record in self._records.read_all():
             known = KnownExecution(**vars(record), serial=next(self._serials))
             self._known[record.opening.arn] = known
             if record.closing is None:
@@ -164,8 +164,8 @@ class Registry:
         history = StoredEvents(record.path)
         now_ms = self._clock.now_ms()
         closing = Closing("ABORTED", now_ms, None, STOPPED_ERROR, STOPPED_CAUSE)
-        journal = self._records.reopened(record.path)
-        journal.event(
+        journal = self._records.reopen_journal(record.path)
+        journal.write_event(
             {
                 "timestamp": now_ms,
                 "type": "ExecutionAborted",
@@ -174,11 +174,11 @@ class Registry:
                 "executionAbortedEventDetails": {"error": STOPPED_ERROR, "cause": STOPPED_CAUSE},
             }
         )
-        journal.closing(closing)
+        journal.write_closing(closing)
         return closing
 
 
-def ended(known: KnownExecution, closing: Closing) -> Ended:
+def outcome_of(known: KnownExecution, closing: Closing) -> Ended:
     """Returns the outcome for a Task that waits for the execution."""
     opening = known.opening
     return Ended(
@@ -195,7 +195,7 @@ def ended(known: KnownExecution, closing: Closing) -> Ended:
     )
 
 
-def description(known: KnownExecution) -> dict[str, Any]:
+def describe(known: KnownExecution) -> dict[str, Any]:
     """Returns the API's description, without whether it can be redriven; None marks what it does not have."""
     opening, closing = known.opening, known.closing
     answer: dict[str, Any] = {

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from states_language import DefinitionError, Machine, load
-from states_language.server.diagnostics import loaded
+from states_language.server.diagnostics import load_remembered
 from states_language.server.requests import REGION, Refusal
-from states_language.server.versions import Published, restored, split
+from states_language.server.versions import Published, restore_published, split_qualifier
 
 
 class StateMachine(Protocol):
@@ -40,7 +40,7 @@ EXPRESS_LIMIT_S = 300
 
 
 @dataclass(frozen=True)
-class Described:
+class MachineDescription:
     """A state machine as the API describes it; `settings` are the logging, tracing and encryption configurations."""
 
     arn: str
@@ -57,10 +57,10 @@ class Described:
 
 
 @dataclass(frozen=True)
-class Started:
+class StartTarget:
     """What the ARN of a machine, a version or an alias starts: the machine as it is now, or as it was published."""
 
-    described: Described
+    description: MachineDescription
     machine: Machine
     deleting: bool = False
     version_arn: str | None = None
@@ -71,7 +71,7 @@ class Started:
 class Entry:
     """A state machine; `deployed` is its loaded definition if it belongs to the stack."""
 
-    described: Described
+    description: MachineDescription
     deployed: Machine | None = None
     deleting: bool = False
 
@@ -83,7 +83,7 @@ class Machines(Mapping[str, Entry]):
         self._folder = folder
         self._entries: dict[str, Entry] = {}
         for arn, (state_machine, machine) in deployed.items():
-            self._entries[arn] = Entry(_of_stack(state_machine, now_ms), machine)
+            self._entries[arn] = Entry(_describe_deployed(state_machine, now_ms), machine)
         self._restore()
 
     def __getitem__(self, arn: str) -> Entry:
@@ -98,22 +98,22 @@ class Machines(Mapping[str, Entry]):
     def entry(self, arn: str) -> Entry:
         """Returns the machine of this ARN; raises Refusal for an unknown one."""
         if arn not in self._entries:
-            raise missing(arn)
+            raise unknown_machine(arn)
         return self._entries[arn]
 
-    def started(self, arn: str, draw: float = 0.0) -> Started:
+    def start_target(self, arn: str, draw: float = 0.0) -> StartTarget:
         """Returns what an ARN starts; `draw` chooses between an alias's versions. Raises Refusal for an unknown ARN."""
         try:
-            return self._started(arn, draw)
+            return self._start_target(arn, draw)
         except KeyError:
-            raise missing(arn) from None
+            raise unknown_machine(arn) from None
 
-    def _started(self, arn: str, draw: float) -> Started:
-        machine_arn, qualifier = split(arn)
+    def _start_target(self, arn: str, draw: float) -> StartTarget:
+        machine_arn, qualifier = split_qualifier(arn)
         entry = self._entries[machine_arn]
-        described, alias_arn = entry.described, None
+        described, alias_arn = entry.description, None
         if not qualifier:
-            return Started(described, entry.deployed or compiled(described), entry.deleting)
+            return StartTarget(described, entry.deployed or load_machine(described), entry.deleting)
         if qualifier.isdecimal():
             number = int(qualifier)
         else:
@@ -127,49 +127,52 @@ class Machines(Mapping[str, Entry]):
             revision_id=version.revision_id,
             updated_ms=version.created_ms,
         )
-        return Started(described, compiled(described), entry.deleting, f"{machine_arn}:{number}", alias_arn)
+        return StartTarget(described, load_machine(described), entry.deleting, f"{machine_arn}:{number}", alias_arn)
 
-    def definitions(self, arn: str) -> list[str]:
+    def definitions_to_load(self, arn: str) -> list[str]:
         """Returns the definitions to which this ARN may lead and that are not loaded."""
-        machine_arn, qualifier = split(arn)
+        machine_arn, qualifier = split_qualifier(arn)
         entry = self._entries.get(machine_arn)
         if entry is None:
             return []
         if not qualifier:
-            return [entry.described.definition] if entry.deployed is None else []
-        published = entry.described.published
+            return [entry.description.definition] if entry.deployed is None else []
+        published = entry.description.published
         try:
             routes = {int(qualifier): 100} if qualifier.isdecimal() else dict(published.alias(qualifier).routes)
             return [published.version(number).definition for number in routes]
         except KeyError:
             return []
 
-    def put(self, described: Described) -> None:
+    def put(self, described: MachineDescription) -> None:
         """Stores a machine that can run, new or changed; one that is being deleted stays so."""
         before = self._entries.get(described.arn, Entry(described))
         machine = before.deployed
         if machine is None and not before.deleting:
             self._write(described)
-        elif machine is not None and before.described.definition != described.definition:
-            machine = compiled(described)
+        elif machine is not None and before.description.definition != described.definition:
+            machine = load_machine(described)
         self._entries[described.arn] = Entry(described, machine, before.deleting)
 
     def deploy(self, state_machine: StateMachine, machine: Machine, now_ms: int) -> bool:
         """Returns whether the stack's machine has changed; running executions keep their definition."""
         before = self._entries.get(state_machine.arn)
-        if before is not None and before.described.definition == state_machine.definition:
+        if before is not None and before.description.definition == state_machine.definition:
             return False
-        described = _of_stack(state_machine, now_ms)
+        described = _describe_deployed(state_machine, now_ms)
         if before is not None:
             described = replace(
-                before.described, definition=state_machine.definition, updated_ms=now_ms, revision_id=str(uuid.uuid4())
+                before.description,
+                definition=state_machine.definition,
+                updated_ms=now_ms,
+                revision_id=str(uuid.uuid4()),
             )
         self._entries[state_machine.arn] = Entry(described, machine)
         return True
 
     def publish(self, arn: str, published: Published) -> None:
         """Replaces the machine's versions and aliases."""
-        self.put(replace(self._entries[arn].described, published=published))
+        self.put(replace(self._entries[arn].description, published=published))
 
     def mark_deleting(self, arn: str) -> None:
         """Refuses new executions from now on, also after a restart; `remove` follows once none runs."""
@@ -187,7 +190,7 @@ class Machines(Mapping[str, Entry]):
         # A name may have 80 characters of four bytes; a file's name has 255 bytes at most.
         return self._folder / f"{stem if len(stem.encode()) <= LONGEST_STEM else sha256(arn.encode()).hexdigest()}.json"
 
-    def _write(self, described: Described) -> None:
+    def _write(self, described: MachineDescription) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._path(described.arn)
         new = path.with_suffix(".new")
@@ -200,30 +203,30 @@ class Machines(Mapping[str, Entry]):
             with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
                 stored = json.loads(path.read_text(encoding="utf-8"))
                 if "published" in stored:
-                    stored["published"] = restored(stored["published"])
-                described = Described(**stored)
+                    stored["published"] = restore_published(stored["published"])
+                described = MachineDescription(**stored)
                 if described.arn not in self._entries:
-                    compiled(described)
+                    load_machine(described)
                     self._entries[described.arn] = Entry(described)
 
 
-def missing(arn: str) -> Refusal:
+def unknown_machine(arn: str) -> Refusal:
     """Returns the refusal of an ARN that names no machine."""
     return Refusal("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{arn}'")
 
 
-def deleting(arn: str) -> Refusal:
+def machine_deleting(arn: str) -> Refusal:
     """Returns the refusal of a machine that is being deleted."""
     return Refusal("StateMachineDeleting", f"State Machine is being deleted: '{arn}'")
 
 
-def _of_stack(machine: StateMachine, now_ms: int) -> Described:
-    return Described(machine.arn, machine.name, machine.definition, machine.type, ROLE, now_ms, now_ms)
+def _describe_deployed(machine: StateMachine, now_ms: int) -> MachineDescription:
+    return MachineDescription(machine.arn, machine.name, machine.definition, machine.type, ROLE, now_ms, now_ms)
 
 
-def compiled(described: Described) -> Machine:
+def load_machine(described: MachineDescription) -> Machine:
     """Returns the machine, which is loaded unless it is remembered; raises DefinitionError."""
-    machine = loaded(described.definition)
+    machine = load_remembered(described.definition)
     if described.type == "EXPRESS":
         return Machine(machine.line, min(machine.timeout_s or EXPRESS_LIMIT_S, EXPRESS_LIMIT_S), machine.definition)
     return machine

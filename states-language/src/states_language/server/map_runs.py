@@ -27,12 +27,12 @@ _COUNTED = {"RUNNING": "running", "SUCCEEDED": "succeeded", "FAILED": "failed"} 
 }
 
 
-def described(execution: Execution) -> list[dict[str, Any]]:
+def describe_map_runs(execution: Execution) -> list[dict[str, Any]]:
     """Returns the descriptions of the Map Runs of an execution, with DescribeMapRun's names."""
-    return [_description(run, execution) for run in execution.map_runs]
+    return [_describe(run, execution) for run in execution.map_runs]
 
 
-def kept(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def drop_beyond_limit(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the descriptions without the texts and histories that come after the first MOST_KEPT characters."""
     left = MOST_KEPT
     for one in (execution for run in runs for execution in run["executions"]):
@@ -49,14 +49,14 @@ def kept(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return runs
 
 
-def joined(earlier: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def merge_redriven(earlier: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the Map Runs from before a redrive and since; a redriven one keeps its place in the order."""
     later = {run["mapRunArn"]: run for run in now}
-    again = [_again(run, later.pop(run["mapRunArn"], run)) for run in earlier]
+    again = [_merge_events(run, later.pop(run["mapRunArn"], run)) for run in earlier]
     return [*again, *later.values()]
 
 
-def _again(earlier: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+def _merge_events(earlier: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Returns the description of a redriven Map Run, with its executions' events from before the redrive."""
     before = {one["executionArn"]: one.get("events") for one in earlier["executions"]}
     for one in now["executions"] if now is not earlier else ():
@@ -69,7 +69,7 @@ def _again(earlier: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     return now
 
 
-def _description(run: MapRunReport, above: Execution) -> dict[str, Any]:
+def _describe(run: MapRunReport, above: Execution) -> dict[str, Any]:
     statuses = Counter(_COUNTED[one.status] for one in run.executions)
     answer: dict[str, Any] = {
         "mapRunArn": run.arn,
@@ -81,11 +81,11 @@ def _description(run: MapRunReport, above: Execution) -> dict[str, Any]:
         "toleratedFailureCount": int(run.tolerated_count or 0),
         "toleratedFailurePercentage": float(run.tolerated_percentage or 0),
         "executionCounts": _counts(statuses, len(run.executions)),
-        "itemCounts": _items(run, statuses),
+        "itemCounts": _item_counts(run, statuses),
         "redriveCount": run.redrives,
         "express": run.express,
         "executions": [
-            _child(one, run, at < MOST_HISTORIES) for at, one in enumerate(run.executions[:MOST_EXECUTIONS])
+            _describe_child(one, run, at < MOST_HISTORIES) for at, one in enumerate(run.executions[:MOST_EXECUTIONS])
         ],
     }
     full = sum(_is_full(one, run) for one in run.executions)
@@ -101,7 +101,7 @@ def _description(run: MapRunReport, above: Execution) -> dict[str, Any]:
     return answer | {"stopDate": run.stopped_ms}
 
 
-def _items(run: MapRunReport, statuses: "Counter[str]") -> dict[str, int]:
+def _item_counts(run: MapRunReport, statuses: "Counter[str]") -> dict[str, int]:
     """Returns the counts of items. With batches, only the failed items and the run's status are known."""
     if not run.batched:
         return _counts(statuses, run.total)
@@ -121,7 +121,7 @@ def _is_full(execution: ChildExecution, run: MapRunReport) -> bool:
     return not run.express and execution.event_count >= TOO_MANY_EVENTS and execution.status in UNSUCCESSFUL
 
 
-def _child(execution: ChildExecution, run: MapRunReport, with_history: bool) -> dict[str, Any]:
+def _describe_child(execution: ChildExecution, run: MapRunReport, with_history: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "executionArn": execution.arn,
         "stateMachineArn": execution.machine_arn,

@@ -38,17 +38,17 @@ def check_result(resource: Resource, result: Any, mode: str) -> None:
         model = service_model(client_name(resource.service))
     except UnknownServiceError:
         return
-    known = [name for name in _operations(resource) if name in model.operation_names]
+    known = [name for name in _result_operations(resource) if name in model.operation_names]
     if not known:
         return
     shape = model.operation_model(known[0]).output_shape
     if not isinstance(result, dict):
         raise Refusal("ValidationException", "Mocked result must be a valid JSON object.")
     if shape is not None:
-        _check(result, shape, "", mode == STRICT, resource.invokes)
+        _check_value(result, shape, "", mode == STRICT, resource.invokes)
 
 
-def _operations(resource: Resource) -> list[str]:
+def _result_operations(resource: Resource) -> list[str]:
     """Return the names that the operation may have whose answer is the result: of a job, those that describe it."""
     name = pascal(resource.action)
     if not resource.pattern:
@@ -57,7 +57,7 @@ def _operations(resource: Resource) -> list[str]:
     return [f"Describe{job}", f"Get{job}", f"Describe{job}s", f"BatchGet{job}s", f"BatchGet{job}es"]
 
 
-def _check(value: Any, shape: Shape, name: str, strict: bool, invokes: bool = False) -> None:
+def _check_value(value: Any, shape: Shape, name: str, strict: bool, invokes: bool = False) -> None:
     """Raise Refusal for a wrong value. invokes: whether it is lambda:invoke's, whose Payload is any JSON value."""
     if shape.type_name not in _KINDS or getattr(shape, "is_document_type", False) or (invokes and name == "Payload"):
         return
@@ -78,13 +78,13 @@ def _check(value: Any, shape: Shape, name: str, strict: bool, invokes: bool = Fa
                 raise _refusal(f"Required field '{required}' is missing")
         for field, member in value.items():
             if field in members:
-                _check(member, members[field], field, strict, invokes)
+                _check_value(member, members[field], field, strict, invokes)
     elif isinstance(shape, ListShape):
         for element in value:
-            _check(element, shape.member, name, strict)
+            _check_value(element, shape.member, name, strict)
     elif isinstance(shape, MapShape):
         for element in value.values():
-            _check(element, shape.value, name, strict)
+            _check_value(element, shape.value, name, strict)
     elif isinstance(shape, StringShape) and shape.enum and value not in shape.enum:
         raise _refusal(f"Field '{name}' is not an expected value")
 

@@ -27,7 +27,7 @@ AWAY_S = 0.001
 """How long a thread works, and for how long it then sleeps."""
 
 
-def _work_beside() -> None:
+def _pause_regularly() -> None:
     """Lets this thread sleep for a millisecond after each millisecond of work.
 
     On a busy machine, a thread that never sleeps loses its core while it holds Python's lock, and all others wait.
@@ -43,16 +43,16 @@ def _work_beside() -> None:
     beside.rest = rest
 
 
-class Reader:
+class DefinitionReader:
     """The two threads; each is started when it is first needed."""
 
     def __init__(self) -> None:
         self._threads = {
-            size: ThreadPoolExecutor(1, f"{size} definitions", _work_beside) for size in ("small", "large")
+            size: ThreadPoolExecutor(1, f"{size} definitions", _pause_regularly) for size in ("small", "large")
         }
         self._closed = False
 
-    async def run(self, length: int, function: Callable[..., T], *arguments: Any) -> T:
+    async def run_in_thread(self, length: int, function: Callable[..., T], *arguments: Any) -> T:
         """Returns the result of a function that reads a definition of so many characters; raises Refusal at the end."""
         if self._closed:
             raise Refusal("ServiceException", "The service is ending.")
@@ -67,7 +67,7 @@ class Reader:
             thread.shutdown(wait=False, cancel_futures=True)
 
 
-class Remembered(Generic[T]):
+class BoundedCache(Generic[T]):
     """Values by text. `most` bounds the sum of the texts' lengths. Any thread may use it."""
 
     def __init__(self, most: int) -> None:

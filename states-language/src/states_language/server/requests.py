@@ -2,8 +2,8 @@
 
 Invariants: a request that AWS would refuse raises Refusal with the name of AWS's error; a request that passes has every
 required member, and each member has an allowed type, length, range and value; a page continues after the last element
-that was shown, whatever was added or removed since. Example: `arn(parameters, "executionArn", "execution")` returns the
-member's value, or raises InvalidArn if it names a state machine.
+that was shown, whatever was added or removed since. Example: `require_arn(parameters, "executionArn", "execution")`
+returns the member's value, or raises InvalidArn if it names a state machine.
 """
 
 import base64
@@ -24,7 +24,7 @@ from botocore.regions import EndpointResolver
 
 from states_language.scheduling.lanes import yield_for
 from states_language.scheduling.writing import text_in_turns
-from states_language.server.json_messages import message, outside_texts
+from states_language.server.json_messages import bytes_outside_texts, message
 from states_language.values import Document, parse_as_spelled, parsed
 
 Parameters = dict[str, Any]
@@ -55,11 +55,11 @@ class Actions:
 
     def actions(self) -> dict[str, Action]:
         """Returns the actions by name."""
-        named = ((name, getattr(self, f"_{xform_name(name)}", None)) for name in model().operation_names)
+        named = ((name, getattr(self, f"_{xform_name(name)}", None)) for name in api_model().operation_names)
         return {name: method for name, method in named if method is not None}
 
 
-def arn(parameters: Parameters, name: str, *kinds: str) -> str:
+def require_arn(parameters: Parameters, name: str, *kinds: str) -> str:
     """Returns the ARN in this member; raises Refusal InvalidArn unless it names one of these kinds of resource."""
     value = str(parameters.get(name, ""))
     match = _ARN.fullmatch(value)
@@ -71,7 +71,7 @@ def arn(parameters: Parameters, name: str, *kinds: str) -> str:
     return value
 
 
-def prefix(parameters: Parameters) -> str:
+def arn_prefix(parameters: Parameters) -> str:
     """Returns the beginning of the ARNs that the request creates, in the region for which it was signed."""
     region = parameters.get(SIGNED_FOR, REGION)
     return f"arn:{_partition(region)}:states:{region}:{ACCOUNT}"
@@ -90,7 +90,7 @@ def is_name(name: str) -> bool:
     return 1 <= len(name) <= 80 and _BAD_NAME.search(name) is None
 
 
-def checked_name(name: str) -> str:
+def check_name(name: str) -> str:
     """Returns the name of a machine or an execution; raises Refusal InvalidName."""
     if not is_name(name):
         raise Refusal("InvalidName", f"Invalid Name: '{name}'")
@@ -123,9 +123,9 @@ MOST_OUTSIDE = 262_144
 """The bytes of a request outside its texts. 15 MB of brackets would take seconds, in which nobody else is answered."""
 
 
-def parsed_request(body: bytes) -> Any:
+def parse_request(body: bytes) -> Any:
     """Returns the value of a request's body; surrogate halves stay, so that a name with one is refused."""
-    if len(body) > MOST_OUTSIDE and outside_texts(body, MOST_OUTSIDE) > MOST_OUTSIDE:
+    if len(body) > MOST_OUTSIDE and bytes_outside_texts(body, MOST_OUTSIDE) > MOST_OUTSIDE:
         raise Refusal("SerializationException", f"The request has more than {MOST_OUTSIDE} bytes outside its texts.")
     try:
         return parse_as_spelled(body.decode())
@@ -137,15 +137,15 @@ _DATA = {"DescribeExecution": ("input", "output", "cause", "error"), "StartSyncE
 """What includedData leaves out of an execution's answer; in a machine's answer it empties the definition."""
 
 
-def answered(action: str, parameters: Parameters, answer: Answer) -> Answer:
+def complete_answer(action: str, parameters: Parameters, answer: Answer) -> Answer:
     """Returns an answer with those members of AWS's model that have a value; instants in seconds.
 
     An action answers with instants in milliseconds. The events of a history are passed on unchanged.
     """
-    shape = model().operation_model(action).output_shape
+    shape = api_model().operation_model(action).output_shape
     if shape is None or "events" in answer:
         return answer
-    whole = _members(shape, answer)
+    whole = _model_members(shape, answer)
     with_data = parameters.get("includedData") != "METADATA_ONLY"
     for name in ("input", "output"):
         if name in whole and f"{name}Details" in shape.members:
@@ -157,7 +157,7 @@ def answered(action: str, parameters: Parameters, answer: Answer) -> Answer:
     return {name: value for name, value in whole.items() if name not in _DATA[action]}
 
 
-def _members(shape: StructureShape, value: dict[str, Any]) -> Answer:
+def _model_members(shape: StructureShape, value: dict[str, Any]) -> Answer:
     found = {}
     for name, member in value.items():
         kind = shape.members.get(name)
@@ -166,7 +166,7 @@ def _members(shape: StructureShape, value: dict[str, Any]) -> Answer:
         if kind.type_name == "timestamp":
             member = member / 1000
         elif isinstance(kind, ListShape) and isinstance(kind.member, StructureShape):
-            member = [_members(kind.member, item) for item in member]
+            member = [_model_members(kind.member, item) for item in member]
         found[name] = member
     return found
 
@@ -190,7 +190,7 @@ def page(
     """
     most = parameters.get("maxResults") or _DEFAULT_SIZE
     token = parameters.get("nextToken")
-    after = _after(name, token, elements, place) if token else None
+    after = _token_place(name, token, elements, place) if token else None
     if descending:
         end = len(elements) if after is None else bisect.bisect_left(elements, after, key=place)
         shown, is_last = list(elements[max(0, end - most) : end])[::-1], end <= most
@@ -207,7 +207,7 @@ def page(
     return shown, {"nextToken": base64.b64encode(text.encode()).decode()}
 
 
-def _after(name: str, token: str, elements: Sequence[T], place: Callable[[T], int | str]) -> Any:
+def _token_place(name: str, token: str, elements: Sequence[T], place: Callable[[T], int | str]) -> Any:
     try:
         of, after = json.loads(base64.b64decode(token, validate=True))
     except (ValueError, TypeError):
@@ -239,44 +239,44 @@ _PATTERNS = {
 
 
 @functools.cache
-def model() -> ServiceModel:
+def api_model() -> ServiceModel:
     """Returns AWS's model of the Step Functions API."""
     return ServiceModel(create_loader().load_service_model("stepfunctions", "service-2"), "stepfunctions")
 
 
-def check(action: str, parameters: dict[str, Any]) -> None:
+def check_request(action: str, parameters: dict[str, Any]) -> None:
     """Raises Refusal with every constraint that the request breaks."""
     problems: list[str] = []
-    shape = model().operation_model(action).input_shape
+    shape = api_model().operation_model(action).input_shape
     if shape is not None:
-        _check(shape, parameters, "", problems)
+        _check_value(shape, parameters, "", problems)
     if problems:
         count = f"{len(problems)} validation error{'s' if len(problems) > 1 else ''} detected"
         raise Refusal("ValidationException", f"{count}: {'; '.join(problems)}")
 
 
-def _check(shape: Shape, value: Any, place: str, problems: list[str]) -> None:
+def _check_value(shape: Shape, value: Any, place: str, problems: list[str]) -> None:
     allowed, described = _KINDS.get(shape.type_name, ((object,), ""))
     # A bool is an int to Python, and not to JSON.
     if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
         problems.append(f"Value at '{place}' failed to satisfy constraint: it must be {described}")
         return
-    _constraints(shape, value, place, problems)
+    _check_constraints(shape, value, place, problems)
     if isinstance(shape, StructureShape):
         for name, member in shape.members.items():
             if value.get(name) is not None:
-                _check(member, value[name], f"{place}.{name}" if place else name, problems)
+                _check_value(member, value[name], f"{place}.{name}" if place else name, problems)
             elif name in shape.required_members:
                 problems.append(f"Value null at '{name}' failed to satisfy constraint: Member must not be null")
     elif isinstance(shape, ListShape):
         for index, item in enumerate(value, 1):
-            _check(shape.member, item, f"{place}.{index}.member", problems)
+            _check_value(shape.member, item, f"{place}.{index}.member", problems)
     elif isinstance(shape, MapShape):
         for key, item in value.items():
-            _check(shape.value, item, f"{place}.{key}", problems)
+            _check_value(shape.value, item, f"{place}.{key}", problems)
 
 
-def _constraints(shape: Shape, value: Any, place: str, problems: list[str]) -> None:
+def _check_constraints(shape: Shape, value: Any, place: str, problems: list[str]) -> None:
     def fail(constraint: str) -> None:
         # What the model calls sensitive, such as a definition or an input, is not repeated.
         shown = "" if shape.metadata.get("sensitive") else f" '{value}'"

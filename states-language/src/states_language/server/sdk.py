@@ -89,12 +89,12 @@ def refused(
         details = f"Service: {name}, Status Code: {status}, Request ID: {request_id}"
         if metadata.get("HostId"):
             details += f", Extended Request ID: {metadata['HostId']}"
-        return f"{name}.{_exception(modelled or name)}", f"{message} ({details})"
+        return f"{name}.{_exception_name(modelled or name)}", f"{message} ({details})"
     _, general, spelled = _OPTIMISED.get(service, (name, f"{name}Exception", name))
     details = (
         f"Service: {spelled}; Status Code: {status}; Error Code: {error.get('Code', '')}; Request ID: {request_id}"
     )
-    return f"{name}.{_exception(modelled) if modelled else general}", f"{message} ({details}; Proxy: null)"
+    return f"{name}.{_exception_name(modelled) if modelled else general}", f"{message} ({details}; Proxy: null)"
 
 
 def unusable(parameters: Any, report: str) -> str:
@@ -152,5 +152,5 @@ def pascal(name: str) -> str:
     return f"{name[:1].upper()}{name[1:]}"
 
 
-def _exception(name: str) -> str:
+def _exception_name(name: str) -> str:
     return name if name.endswith("Exception") else f"{name}Exception"

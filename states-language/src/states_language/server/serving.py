@@ -28,7 +28,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def bound(port: int, host: str = HOST) -> socket.socket:
+def bind_socket(port: int, host: str = HOST) -> socket.socket:
     """Returns a socket bound to this port (0: any free one); raises Mistake if it cannot be opened."""
     # Without IPPROTO_TCP asyncio would not set TCP_NODELAY, and each answer of two parts would take 40 ms.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -46,9 +46,9 @@ def bound(port: int, host: str = HOST) -> socket.socket:
 
 
 @contextlib.asynccontextmanager
-async def serving(application: ASGIApp, port: int = 0, host: str = HOST) -> AsyncIterator[str]:
+async def serve_application(application: ASGIApp, port: int = 0, host: str = HOST) -> AsyncIterator[str]:
     """Yields the address at which the application answers until the context ends."""
-    listening = bound(port, host)
+    listening = bind_socket(port, host)
     config = uvicorn.Config(
         application,
         loop="none",

@@ -35,8 +35,8 @@ _TEXTS, _ITEMS = ("CSV", "JSON", "JSONL"), {"InputType": "JSON"}
 _WORK = "arn:aws:states:::aws-sdk:mock:result"
 _DATAFLOW = ("QueryLanguage", "InputPath", "OutputPath", "ResultPath", "ResultSelector", "Output", "Assign")
 _WAYS = ("Next", "End", "Retry", "Catch")
-_EACH: dict[str, Any] = {"StartAt": "Item", "States": {"Item": {"Type": "Pass", "End": True}}}
-_APART = {**_EACH, "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
+_ITEM_LINE: dict[str, Any] = {"StartAt": "Item", "States": {"Item": {"Type": "Pass", "End": True}}}
+_DISTRIBUTED_LINE = {**_ITEM_LINE, "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
 _BOUNDS = {"maxConcurrency": BOUNDS[0], "toleratedFailureCount": BOUNDS[1], "toleratedFailurePercentage": BOUNDS[2]}
 
 
@@ -55,12 +55,12 @@ class StateTestRequest:
     read: str | None = None
 
     @property
-    def mocked(self) -> bool:
+    def is_mocked(self) -> bool:
         """Returns whether the mock replaces the state's own work."""
         return self.result is not None or self.error is not None
 
 
-def machine(state: Mapping[str, Any], variables: Mapping[str, Any] | None = None) -> Machine:
+def single_state_machine(state: Mapping[str, Any], variables: Mapping[str, Any] | None = None) -> Machine:
     """Returns the machine of this one state; wherever the state leads, the machine ends. Raises DefinitionError."""
     targets = {target for target, _ in ways(state)}
     free = (name for name in (NAME, *map(str, range(len(targets) + 2))) if name not in targets)
@@ -85,53 +85,56 @@ class StateTest:
         self._jsonata = state.get("QueryLanguage") == "JSONata"
         self._items = 1
         self._map_run: MapRunReport | None = None
-        self._refused: Execution | None = None
-        self._before = 1 if request.variables else 0  # the states of the machine before the tested one
+        self._failed_step: Execution | None = None
+        self._states_before = 1 if request.variables else 0  # the states of the machine before the tested one
 
     async def answer(self) -> dict[str, Any]:
         """Returns TestState's answer as data; `shown` has the members of an inspection."""
         if self.request.variables:
             self.shown["variables"] = dict(self.request.variables)
         await self._show_before()
-        if self._refused is not None:
-            return await self._failed(self._refused)
+        if self._failed_step is not None:
+            return await self._answer_failure(self._failed_step)
         execution = await self._execute()
         if execution.status == "SUCCEEDED":
             # The output of the state is the input of the next one.
-            answer: dict[str, Any] = {"status": "SUCCEEDED", "output": json.loads(self._left(execution)["output"])}
-            following = execution.path[self._before + 1 :]
+            answer: dict[str, Any] = {
+                "status": "SUCCEEDED",
+                "output": json.loads(self._exit_details(execution)["output"]),
+            }
+            following = execution.path[self._states_before + 1 :]
             await self._show_after(execution)
             self._show_variables(execution)
             return answer | ({"nextState": following[0]} if following else {})
-        return await self._failed(execution)
+        return await self._answer_failure(execution)
 
     # ---- the state itself ----
 
-    async def _ran(self, state: Mapping[str, Any], data: Any, perform: Perform | None) -> Execution:
-        return await self._run(lambda: machine(state, self.request.variables), data, perform)
+    async def _run_state(self, state: Mapping[str, Any], data: Any, perform: Perform | None) -> Execution:
+        return await self._run(lambda: single_state_machine(state, self.request.variables), data, perform)
 
     async def _execute(self) -> Execution:
         state = {key: value for key, value in self._substitute().items() if key not in ("Retry", "Catch")}
-        exceeded = self._exceeds_tolerance()
+        exceeded = self._is_tolerance_exceeded()
         error = self.request.error or (StateError(THRESHOLD, THRESHOLD_CAUSE) if exceeded else None)
-        perform = None if not self.request.mocked and error is None else _mock(self.request.result, error)
-        return await self._ran(state, self.request.data, perform)
+        perform = None if not self.request.is_mocked and error is None else _mock_performer(self.request.result, error)
+        return await self._run_state(state, self.request.data, perform)
 
     def _substitute(self) -> dict[str, Any]:
         """Returns the Task in place of a mocked state: it has the state's dataflow, and the mock does its work."""
-        if not self.request.mocked:
+        if not self.request.is_mocked:
             return self.state
         if self._kind == "Task":
             return {**self.state, "Resource": _WORK}
-        return {"Type": "Task", "Resource": _WORK, **self._kept(*_DATAFLOW, *_WAYS)}
+        return {"Type": "Task", "Resource": _WORK, **self._fields_present(*_DATAFLOW, *_WAYS)}
 
-    def _exceeds_tolerance(self) -> bool:
+    def _is_tolerance_exceeded(self) -> bool:
         run = self._map_run
         if run is None or (run.tolerated_count is None and run.tolerated_percentage is None):
             return False
         return replace(run, failed=self.request.failed_items, total=self._items).too_many
 
-    async def _failed(self, execution: Execution) -> dict[str, Any]:
+    async def _answer_failure(self, execution: Execution) -> dict[str, Any]:
         if execution.status == "TIMED_OUT":
             return {"status": "FAILED", "error": "States.Timeout"}
         details: dict[str, Any] = {"error": execution.error, "cause": _PREFIX.sub("", execution.cause or "", count=1)}
@@ -139,17 +142,17 @@ class StateTest:
         error = StateError(execution.error, execution.cause)
         if self._kind not in _RETRYING or error.error == "States.Runtime":
             return {"status": "FAILED", **answer}
-        if (backoff_s := self._retry(error)) is not None:
+        if (backoff_s := self._find_retry(error)) is not None:
             self.shown["errorDetails"]["retryBackoffIntervalSeconds"] = backoff_s
             return {"status": "RETRIABLE", **answer}
         for index, catcher in enumerate(self.state.get("Catch", [])):
             if named(tuple(catcher.get("ErrorEquals", ())), error):
                 self.shown.setdefault("errorDetails", {})["catchIndex"] = index
-                output = await self._caught(catcher, error)
+                output = await self._run_catcher(catcher, error)
                 return {"status": "CAUGHT_ERROR", "output": output, "nextState": catcher["Next"], **answer}
         return {"status": "FAILED", **answer}
 
-    def _retry(self, error: StateError) -> int | None:
+    def _find_retry(self, error: StateError) -> int | None:
         """Returns the back-off in seconds of the first Retrier that names the error; None if it is used up."""
         for index, retrier in enumerate(compile_retry(Fields(self.state, "/"))):
             if named(retrier.errors, error):
@@ -159,9 +162,14 @@ class StateTest:
                 return retrier.delay_ms(self.request.retries, lambda: 1.0) // 1000
         return None
 
-    async def _caught(self, catcher: dict[str, Any], error: StateError) -> Any:
-        state = {"Type": "Task", "Resource": _WORK, **self._kept("QueryLanguage", "Next", "End"), "Catch": [catcher]}
-        execution = await self._ran(state, self.request.data, _mock(None, error))
+    async def _run_catcher(self, catcher: dict[str, Any], error: StateError) -> Any:
+        state = {
+            "Type": "Task",
+            "Resource": _WORK,
+            **self._fields_present("QueryLanguage", "Next", "End"),
+            "Catch": [catcher],
+        }
+        execution = await self._run_state(state, self.request.data, _mock_performer(None, error))
         self._show_variables(execution)
         return execution.output
 
@@ -174,16 +182,16 @@ class StateTest:
         elif self._kind == "Pass" and "Result" in self.state:
             self.shown["result"] = self.state["Result"]
         elif self._kind != "Parallel":
-            await self._show("afterInputPath", {"Type": "Pass", **self._kept("InputPath")})
+            await self._show("afterInputPath", {"Type": "Pass", **self._fields_present("InputPath")})
             if self._kind in ("Pass", "Task"):
-                await self._show("afterParameters", {"Type": "Pass", **self._kept("InputPath", "Parameters")})
+                await self._show("afterParameters", {"Type": "Pass", **self._fields_present("InputPath", "Parameters")})
         if self._kind == "Map":
             await self._show_map()
 
     async def _show_map(self) -> None:
         if "ItemReader" not in self.state or self.request.read is not None:
             await self._show_items()
-        if self._refused is None or "ItemReader" in self.state:
+        if self._failed_step is None or "ItemReader" in self.state:
             await self._show_bounds()
 
     async def _show_bounds(self) -> None:
@@ -191,10 +199,10 @@ class StateTest:
         read = [*_BOUNDS][: None if _is_distributed(self.state) else 1]
         given = [name[0].upper() + name[1:] + end for name in read for end in ("", "Path")]
         reader = {"Resource": OBJECT, "ReaderConfig": _ITEMS}
-        bounded = {"Type": "Map", "ItemProcessor": _APART, "ItemReader": reader}
-        step = await self._step(bounded | self._kept("QueryLanguage", "InputPath", *given))
+        bounded = {"Type": "Map", "ItemProcessor": _DISTRIBUTED_LINE, "ItemReader": reader}
+        step = await self._step(bounded | self._fields_present("QueryLanguage", "InputPath", *given))
         if not step.map_runs:
-            self._refused = step
+            self._failed_step = step
             return
         self._map_run = step.map_runs[0]
         for name, bound in _BOUNDS.items():
@@ -203,15 +211,18 @@ class StateTest:
 
     def _show_variables(self, execution: Execution) -> None:
         """Show the variables after the state: those of the request and those that the state or a Catcher assigns."""
-        assigned = self._left(execution).get("assignedVariables", {})
+        assigned = self._exit_details(execution).get("assignedVariables", {})
         variables = {**self.request.variables, **{name: json.loads(text) for name, text in assigned.items()}}
         if variables:
             self.shown["variables"] = variables
 
     async def _show_items(self) -> None:
         """Show the items of a path or pointer, and what each iteration gets from ItemSelector and ItemBatcher."""
-        run: dict[str, Any] = {"Type": "Map", "ItemProcessor": _APART if _is_distributed(self.state) else _EACH}
-        run |= self._kept("QueryLanguage", "InputPath", "ItemsPath", "Items")
+        run: dict[str, Any] = {
+            "Type": "Map",
+            "ItemProcessor": _DISTRIBUTED_LINE if _is_distributed(self.state) else _ITEM_LINE,
+        }
+        run |= self._fields_present("QueryLanguage", "InputPath", "ItemsPath", "Items")
         reader = self.state.get("ItemReader", {})
         config = reader.get("ReaderConfig", {})
         if reader:
@@ -226,11 +237,13 @@ class StateTest:
                 raise Refusal("ValidationException", f"Map iteration failure count {most}")
             if not reader and not self._jsonata:
                 path = self.state.get("ItemsPath", "$")
-                await self._show("afterItemsPath", {"Type": "Pass", **self._kept("InputPath"), "OutputPath": path})
+                await self._show(
+                    "afterItemsPath", {"Type": "Pass", **self._fields_present("InputPath"), "OutputPath": path}
+                )
             elif "ItemsPointer" in config and not self._jsonata:
                 self.shown["afterItemsPointer"] = step.output
         elif not reader or step.error == UNREADABLE:
-            self._refused = step
+            self._failed_step = step
         for name in ("ItemSelector", "ItemBatcher"):
             if name in self.state:
                 run[name] = self.state[name]
@@ -239,7 +252,7 @@ class StateTest:
     async def _show_after(self, execution: Execution) -> None:
         if self._kind not in ("Pass", *_RETRYING):
             return
-        result = self.request.result[0] if self.request.result is not None else _result(execution)
+        result = self.request.result[0] if self.request.result is not None else _task_result(execution)
         if self._kind == "Task":
             self.shown["result"] = result
         elif self._kind == "Pass" and not self._jsonata:
@@ -248,8 +261,8 @@ class StateTest:
             return
         state: dict[str, Any] = {"Type": "Task", "Resource": _WORK, "End": True}
         for name in ("ResultSelector", "ResultPath"):
-            state |= self._kept(name)
-            step = await self._ran(state, self.request.data, _mock((result,), None))
+            state |= self._fields_present(name)
+            step = await self._run_state(state, self.request.data, _mock_performer((result,), None))
             self.shown[f"after{name}"] = step.output
 
     async def _show(self, member: str, state: dict[str, Any]) -> None:
@@ -258,15 +271,15 @@ class StateTest:
             self.shown[member] = step.output
 
     async def _step(self, state: dict[str, Any]) -> Execution:
-        read = _mock((self.request.read,), None)  # only a Map with an ItemReader asks for it
-        return await self._ran({**state, "End": True}, self.request.data, read)
+        read = _mock_performer((self.request.read,), None)  # only a Map with an ItemReader asks for it
+        return await self._run_state({**state, "End": True}, self.request.data, read)
 
-    def _left(self, execution: Execution) -> dict[str, Any]:
+    def _exit_details(self, execution: Execution) -> dict[str, Any]:
         """Returns the details of the event with which the state was left; {} if it was not."""
         exits = [dict(event["stateExitedEventDetails"]) for event in execution.history if EXITED in event]
-        return next(iter(exits[self._before :]), {})
+        return next(iter(exits[self._states_before :]), {})
 
-    def _kept(self, *names: str) -> dict[str, Any]:
+    def _fields_present(self, *names: str) -> dict[str, Any]:
         """Return those of these fields that the state has."""
         return {name: self.state[name] for name in names if name in self.state}
 
@@ -276,7 +289,7 @@ def _is_distributed(state: Mapping[str, Any]) -> bool:
     return bool(config.get("Mode") == "DISTRIBUTED")
 
 
-def _mock(result: tuple[Any] | None, error: StateError | None) -> Perform:
+def _mock_performer(result: tuple[Any] | None, error: StateError | None) -> Perform:
     async def perform(call: TaskCall) -> Any:
         if error is not None:
             raise TaskFailure(error.error, error.cause)
@@ -288,7 +301,7 @@ def _mock(result: tuple[Any] | None, error: StateError | None) -> Perform:
     return perform
 
 
-def _result(execution: Execution) -> Any:
+def _task_result(execution: Execution) -> Any:
     """Returns the result of the Task's own work, from the history."""
     for event in reversed(execution.history):
         for details in ("taskSucceededEventDetails", "lambdaFunctionSucceededEventDetails"):

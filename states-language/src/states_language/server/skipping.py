@@ -38,10 +38,10 @@ class SkippingClock:
         self._base = base
         self._busy = busy
         self._ahead_ms = ahead_ms
-        self._asked = self._sleeping = self._quiet = 0
+        self._calls_waiting = self._sleepers = self._quiet_passes = 0
         self._timers: list[tuple[int, int, _Timer]] = []
         self._order = count()
-        self._due: Timer | None = None
+        self._next_timer: Timer | None = None
         self._watching = False
 
     def now_ms(self) -> int:
@@ -58,11 +58,11 @@ class SkippingClock:
             return
         woken = asyncio.get_running_loop().create_future()
         timer = self.call_at(at_ms, functools.partial(wake, woken))
-        self._sleeping += 1
+        self._sleepers += 1
         try:
             await woken
         finally:
-            self._sleeping -= 1
+            self._sleepers -= 1
             timer.cancel()
 
     def call_at(self, at_ms: int, callback: Callable[[], object]) -> Timer:
@@ -70,44 +70,44 @@ class SkippingClock:
         timer = _Timer(callback)
         heapq.heappush(self._timers, (at_ms, next(self._order), timer))
         self._arm()
-        self.stir()
+        self.mark_active()
         return timer
 
-    def watched(self, perform: Perform) -> Perform:
+    def watch_calls(self, perform: Perform) -> Perform:
         """Return `perform` so that time does not jump while one of its calls, or the call's Task, waits."""
 
         async def watched(call: TaskCall) -> Any:
-            self._asked += 1
+            self._calls_waiting += 1
             if call.pending is not None:
-                self._asked += 1
-                call.pending.outcome.add_done_callback(lambda _: self._answered())
+                self._calls_waiting += 1
+                call.pending.outcome.add_done_callback(lambda _: self._end_call())
             try:
                 return await perform(call)
             finally:
-                self._answered()
+                self._end_call()
 
         return watched
 
-    def stir(self, _event: Any = None) -> None:
+    def mark_active(self, _event: Any = None) -> None:
         """Note that the execution is not idle."""
-        self._quiet = 0
+        self._quiet_passes = 0
         if not self._watching:
             self._watching = True
             asyncio.get_running_loop().call_soon(self._watch)
 
-    def _answered(self) -> None:
-        self._asked -= 1
-        self.stir()
+    def _end_call(self) -> None:
+        self._calls_waiting -= 1
+        self.mark_active()
 
     def _watch(self) -> None:
         """Jump once the execution has been quiet for a while; sleep if only time or an outside event can wake it."""
-        if self._asked or not self._sleeping:
+        if self._calls_waiting or not self._sleepers:
             self._watching = False
         elif self._busy():
-            self._quiet = 0
+            self._quiet_passes = 0
             asyncio.get_running_loop().call_later(_BUSY_S, self._watch)
-        elif self._quiet < _QUIET:
-            self._quiet += 1
+        elif self._quiet_passes < _QUIET:
+            self._quiet_passes += 1
             asyncio.get_running_loop().call_soon(self._watch)
         else:
             self._watching = False
@@ -121,10 +121,10 @@ class SkippingClock:
         return self._timers[0][0] if self._timers else None
 
     def _arm(self) -> None:
-        if self._due is not None:
-            self._due.cancel()
+        if self._next_timer is not None:
+            self._next_timer.cancel()
         at_ms = self._earliest()
-        self._due = None if at_ms is None else self._base.call_at(at_ms - self._ahead_ms, self._fire)
+        self._next_timer = None if at_ms is None else self._base.call_at(at_ms - self._ahead_ms, self._fire)
 
     def _fire(self) -> None:
         """Call the timers that are due: those of one millisecond together, late ones in their order."""
@@ -134,4 +134,4 @@ class SkippingClock:
             if timer.callback is not None:
                 timer.callback()
         self._arm()
-        self.stir()
+        self.mark_active()

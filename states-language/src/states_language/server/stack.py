@@ -15,7 +15,7 @@ from states_language.server.requests import ACCOUNT, PREFIX, REGION
 from states_language.values import compact
 
 
-class Deployed(NamedTuple):
+class DeployedMachine(NamedTuple):
     """A state machine of a template."""
 
     name: str
@@ -24,7 +24,7 @@ class Deployed(NamedTuple):
     type: str
 
 
-def machines_of(path: str | os.PathLike[str], substitutions: Mapping[str, Any]) -> list[Deployed]:
+def template_machines(path: str | os.PathLike[str], substitutions: Mapping[str, Any]) -> list[DeployedMachine]:
     """Returns the state machines of a template, for `loaded_stack`; raises DefinitionError."""
     template = read_data(path)
     if not is_template(template) or "Resources" not in template:
@@ -32,7 +32,7 @@ def machines_of(path: str | os.PathLike[str], substitutions: Mapping[str, Any]) 
     resources = {name: one for name, one in template["Resources"].items() if isinstance(one, Mapping)}
     values: dict[str, Any] = {"AWS::AccountId": ACCOUNT}
     for id_, one in resources.items():
-        name = _name(id_, one)
+        name = _resource_name(id_, one)
         arn = f"{PREFIX}:stateMachine:{name}" if one.get("Type") in TYPES else f"arn:aws:{id_}"
         if one.get("Type") in FUNCTIONS:
             arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}"
@@ -40,12 +40,12 @@ def machines_of(path: str | os.PathLike[str], substitutions: Mapping[str, Any]) 
     values |= substitutions
     read, machines = Template(template, values), []
     for id_ in read.created_machines():
-        name, definition = _name(id_, resources[id_]), compact(read_definition(path, values, id_))
-        machines.append(Deployed(name, f"{PREFIX}:stateMachine:{name}", definition, read.machine_type(id_)))
+        name, definition = _resource_name(id_, resources[id_]), compact(read_definition(path, values, id_))
+        machines.append(DeployedMachine(name, f"{PREFIX}:stateMachine:{name}", definition, read.machine_type(id_)))
     return machines
 
 
-def _name(id_: str, resource: Mapping[str, Any]) -> str:
+def _resource_name(id_: str, resource: Mapping[str, Any]) -> str:
     """Returns the name that a resource gives itself, otherwise its logical id."""
     properties = resource.get("Properties")
     kinds = ("FunctionName", "StateMachineName", "TableName", "QueueName", "TopicName", "BucketName", "Name")

@@ -13,13 +13,18 @@ from states_language.clock import Clock, RealClock
 from states_language.definition.pointers import LINES, states_of
 from states_language.failures import StateError
 from states_language.scheduling.lanes import yield_for
-from states_language.server.diagnostics import diagnostics, invalid, refuse_bad, unknown_actions
+from states_language.server.diagnostics import (
+    diagnostics,
+    invalid_definition,
+    refuse_invalid_definition,
+    unknown_actions,
+)
 from states_language.server.executions import Executions
 from states_language.server.json_messages import message
 from states_language.server.mock_validation import STRICT, check_result
-from states_language.server.reading import Reader
+from states_language.server.reading import DefinitionReader
 from states_language.server.requests import PREFIX, Actions, Answer, Parameters, Refusal, read_data, read_input
-from states_language.server.single_state import NAME, StateTest, StateTestRequest, machine
+from states_language.server.single_state import NAME, StateTest, StateTestRequest, single_state_machine
 from states_language.tasks.calls import Exchange
 from states_language.tasks.resources import Resource, read_resource
 from states_language.timestamps import written
@@ -49,7 +54,7 @@ _PATTERNS = "a '.sync' or '.waitForTaskToken' service integration pattern"
 class StateTestAction(Actions):
     """TestState and ValidateStateMachineDefinition; a Task that is not mocked is performed as in an execution."""
 
-    def __init__(self, executions: Executions, clock: Clock, reader: Reader) -> None:
+    def __init__(self, executions: Executions, clock: Clock, reader: DefinitionReader) -> None:
         self._executions = executions
         self._reader = reader
         self._clock = clock
@@ -68,11 +73,11 @@ class StateTestAction(Actions):
             if isinstance(parameters.get(name), dict)
         }
         length = len(parameters["definition"])
-        state, iterated = await self._reader.run(length, _state, parameters)
+        state, iterated = await self._reader.run_in_thread(length, _find_state, parameters)
         document = read_input(parameters.get("input") or "{}")
         if isinstance(document, Refusal):
             raise document
-        request = _request(parameters, document.value)
+        request = _build_request(parameters, document.value)
         _check_mock(parameters, state, request)
         context = self._context(parameters, state, request.data, iterated)
         level = parameters.get("inspectionLevel", "INFO")
@@ -85,12 +90,12 @@ class StateTestAction(Actions):
         async def run(
             loading: Callable[[], Machine], data: Any, perform: Callable[[TaskCall], Awaitable[Any]] | None
         ) -> Execution:
-            tested = await self._reader.run(length, loading)
+            tested = await self._reader.run_in_thread(length, loading)
             works = perform is None and state.get("Type") == "Task"
             # A service sees the same account as from every other execution here.
             execution = tested.start(
                 document if data is document.value else data,
-                clock=self._clock if works else _NoWaiting(),
+                clock=self._clock if works else _NoWaitClock(),
                 perform=perform or real,
                 machine_arn=f"{PREFIX}:stateMachine:{uuid.uuid4()}",
                 context=context,
@@ -102,13 +107,15 @@ class StateTestAction(Actions):
             state_test = StateTest(state, request, run)
             answer = await state_test.answer()
         except DefinitionError as problem:
-            raise invalid(problem, {"States": {NAME: state}}) from None
+            raise invalid_definition(problem, {"States": {NAME: state}}) from None
         response = {name: answer[name] for name in _TEXTS if name in answer}
         if "output" in response:
-            response["output"] = _text(response["output"])
+            response["output"] = _to_json_text(response["output"])
         if level != "INFO":
             shown = state_test.shown | (exchange.shown if exchange else {})
-            response["inspectionData"] = {key: shown[key] if key in _DATA else _text(shown[key]) for key in shown}
+            response["inspectionData"] = {
+                key: shown[key] if key in _DATA else _to_json_text(shown[key]) for key in shown
+            }
         return response
 
     def _context(self, parameters: Parameters, state: dict[str, Any], data: Any, iterated: bool) -> dict[str, Any]:
@@ -117,7 +124,7 @@ class StateTestAction(Actions):
         iterated: whether the state is one of a Map's iterations, whose item is the input (Developer Guide).
         """
         if "context" in parameters:
-            return _checked_context(_object(parameters, "context"), state)
+            return _check_context(_read_object(parameters, "context"), state)
         name, execution, now = str(uuid.uuid4()), str(uuid.uuid4()), written(self._clock.now_ms())
         within: dict[str, Any] = {"Name": NAME, "EnteredTime": now}
         if state.get("Type") in ("Task", "Parallel", "Map"):
@@ -136,7 +143,7 @@ class StateTestAction(Actions):
         }
 
 
-class _NoWaiting(RealClock):
+class _NoWaitClock(RealClock):
     """The time of a tested state: a Wait ends at once, and the time has moved on by its length."""
 
     def __init__(self) -> None:
@@ -150,13 +157,13 @@ class _NoWaiting(RealClock):
         self._waited_ms += max(0, at_ms - self.now_ms())
 
 
-def _text(value: Any) -> str:
+def _to_json_text(value: Any) -> str:
     text = compact(value)
     yield_for(text)
     return text
 
 
-def _state(parameters: Parameters) -> tuple[dict[str, Any], bool]:
+def _find_state(parameters: Parameters) -> tuple[dict[str, Any], bool]:
     """Return the state under test, and whether it is within a Map."""
     text, name = parameters["definition"], parameters.get("stateName")
     try:
@@ -168,7 +175,7 @@ def _state(parameters: Parameters) -> tuple[dict[str, Any], bool]:
     if "States" in definition:
         if name is None:
             raise Refusal("ValidationException", "The stateName is required to test a state of a state machine.")
-        refuse_bad(text, "STANDARD")
+        refuse_invalid_definition(text, "STANDARD")
         path, named = next((found for found in states_of(definition) if found[0][-1] == name), ((), None))
         if named is None:
             raise Refusal("ValidationException", "State not found in definition")
@@ -176,21 +183,21 @@ def _state(parameters: Parameters) -> tuple[dict[str, Any], bool]:
         state = {name: definition[name] for name in ("QueryLanguage",) if name in definition} | named
         return state, any(field in LINES and inner == "States" for field, inner in pairwise(path))
     try:
-        machine(definition)
+        single_state_machine(definition)
         for problem in unknown_actions(states_of({"States": {NAME: definition}})):
             raise problem
     except DefinitionError as problem:
-        raise invalid(problem, {"States": {NAME: definition}}) from None
+        raise invalid_definition(problem, {"States": {NAME: definition}}) from None
     return definition, False
 
 
-def _request(parameters: Parameters, data: Any) -> StateTestRequest:
+def _build_request(parameters: Parameters, data: Any) -> StateTestRequest:
     mock, settings = parameters.get("mock", {}), parameters.get("stateConfiguration", {})
     error = mock.get("errorOutput")
     return StateTestRequest(
         data=data,
-        variables=_object(parameters, "variables") if "variables" in parameters else {},
-        result=(_json(mock, "result"),) if "result" in mock else None,
+        variables=_read_object(parameters, "variables") if "variables" in parameters else {},
+        result=(_read_json(mock, "result"),) if "result" in mock else None,
         error=None if error is None else StateError(error.get("error"), error.get("cause")),
         retries=settings.get("retrierRetryCount", 0),
         failed_items=settings.get("mapIterationFailureCount", 0),
@@ -250,7 +257,7 @@ def _check_cause(parameters: Parameters, state: dict[str, Any]) -> None:
         raise Refusal("ValidationException", f"stateConfiguration.errorCausedByState must name {where}.")
 
 
-def _checked_context(context: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+def _check_context(context: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
     """Return the Context Object of a request; raises Refusal for one that no tested state has (recorded)."""
     resource = read_resource(state["Resource"]) if state["Type"] == "Task" else ""
     for name, members in context.items():
@@ -270,7 +277,7 @@ def _checked_context(context: dict[str, Any], state: dict[str, Any]) -> dict[str
     return context
 
 
-def _json(parameters: Parameters, name: str) -> Any:
+def _read_json(parameters: Parameters, name: str) -> Any:
     try:
         return read_data(parameters[name])
     except ValueError as problem:
@@ -280,8 +287,8 @@ def _json(parameters: Parameters, name: str) -> Any:
         ) from None
 
 
-def _object(parameters: Parameters, name: str) -> dict[str, Any]:
-    value = _json(parameters, name)
+def _read_object(parameters: Parameters, name: str) -> dict[str, Any]:
+    value = _read_json(parameters, name)
     if not isinstance(value, dict):
         raise Refusal("ValidationException", f"{name} must be a JSON object.")
     return value

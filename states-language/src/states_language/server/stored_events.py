@@ -14,12 +14,12 @@ from typing import Any
 from states_language.values import weight
 
 _MOST_PLACES_KEPT = 16
-_AT_ONCE = 100
+_EVENTS_PER_READ = 100
 EVENT = b'{"event":'
 
 
 class _Events(Sequence[dict[str, Any]]):
-    """Events. `_places` has the place of each in the bytes of all, and the end of the last; `_read` returns a slice."""
+    """Events. `_places` has the place of each in the bytes of all, and the end of the last one."""
 
     _places: "array[int]"
 
@@ -30,15 +30,15 @@ class _Events(Sequence[dict[str, Any]]):
         """Returns the bytes from this event to the next."""
         return self._places[at + 1] - self._places[at]
 
-    def _read(self, first: int, end: int) -> list[dict[str, Any]]:
+    def _read_slice(self, first: int, end: int) -> list[dict[str, Any]]:
         raise NotImplementedError
 
     def __getitem__(self, at: int | slice) -> Any:
         if isinstance(at, slice):
             first, end, _ = at.indices(len(self))
-            return self._read(first, end) if first < end else []
+            return self._read_slice(first, end) if first < end else []
         at = range(len(self))[at]
-        return self._read(at, at + 1)[0]
+        return self._read_slice(at, at + 1)[0]
 
 
 class StoredEvents(_Events):
@@ -52,10 +52,10 @@ class StoredEvents(_Events):
             self._places = array("Q", [0])
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for begin in range(0, len(self), _AT_ONCE):
-            yield from self[begin : begin + _AT_ONCE]
+        for begin in range(0, len(self), _EVENTS_PER_READ):
+            yield from self[begin : begin + _EVENTS_PER_READ]
 
-    def _read(self, first: int, end: int) -> list[dict[str, Any]]:
+    def _read_slice(self, first: int, end: int) -> list[dict[str, Any]]:
         """Returns these events by one read and one JSON text for all of them."""
         with self._path.open("rb") as file:
             file.seek(self._places[first])
@@ -80,13 +80,13 @@ class WrittenEvents(_Events):
         self._text += text + b","
         self._places.append(len(self._text))
 
-    def _read(self, first: int, end: int) -> list[dict[str, Any]]:
+    def _read_slice(self, first: int, end: int) -> list[dict[str, Any]]:
         events = self._text[self._places[first] : self._places[end] - 1]
         read: list[dict[str, Any]] = json.loads(b"[" + events + b"]")
         return read
 
 
-def size(events: Sequence[dict[str, Any]], at: int) -> int:
+def event_bytes(events: Sequence[dict[str, Any]], at: int) -> int:
     """Returns about the bytes of an event as JSON."""
     return events.size(at) if isinstance(events, _Events) else weight(events[at], {})
 

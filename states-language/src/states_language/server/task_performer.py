@@ -21,7 +21,7 @@ from states_language.server import sdk
 from states_language.server.actions import StepFunctions
 from states_language.server.http_task import Connections, HttpTask, invocation
 from states_language.server.requests import Refusal
-from states_language.server.requests import model as states_model
+from states_language.server.requests import api_model as states_model
 from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, settle
 from states_language.tasks.lambda_answers import missing, throttled
 from states_language.tasks.resources import ACTIVITY, SYNC, http_metadata
@@ -66,7 +66,7 @@ class TaskPerformer:
         states: StepFunctions,
         connections: Connections = lambda _arn: None,
     ) -> None:
-        self._run = invoke
+        self._invoke_function = invoke
         self._http = HttpTask(connections)
         self._connections = connections
         self._client = client
@@ -92,7 +92,7 @@ class TaskPerformer:
             raise asyncio.CancelledError  # like what waits for a thread when they end
         service, request = sdk.client_name(call.service), self._request
         if (service, call.sdk) == ("http", False):
-            request, service = self._http.perform, self._api(call)
+            request, service = self._http.perform, self._thread_pool_name(call)
         elif not sdk.is_service(service):
             raise TaskFailure("States.Runtime", f"There is no AWS service {call.service!r}.")
         answer = await asyncio.get_running_loop().run_in_executor(self._threads[service], request, call)
@@ -102,7 +102,7 @@ class TaskPerformer:
             raise TaskFailure("EventBridge.FailedEntry", compact(cause))
         return answer
 
-    def _api(self, call: TaskCall) -> str:
+    def _thread_pool_name(self, call: TaskCall) -> str:
         """Return the name of the threads that all calls by a connection share; "http" if the connection is unknown."""
         named = invocation(call.parameters or {})
         arn = named.get("ConnectionArn") if isinstance(named, dict) else None
@@ -120,7 +120,7 @@ class TaskPerformer:
             name = str(named.get("FunctionName", function))
             if qualifier := named.get("Qualifier"):
                 name = f"{name}:{qualifier}"
-            answer = await self._run(name, json.dumps(call.payload).encode())
+            answer = await self._invoke_function(name, json.dumps(call.payload).encode())
         except UnknownFunction:
             raise missing(call, str(uuid.uuid4())) from None
         except TooManyRequests:
@@ -149,12 +149,12 @@ class TaskPerformer:
                 await self._require_standard(arguments)
             answer = await self._states.call(operation.name, arguments)
         except Refusal as refusal:
-            raise TaskFailure(*_refused_by_states(call, operation, refusal)) from None
+            raise TaskFailure(*_states_failure(call, operation, refusal)) from None
         if call.pending is not None and call.pattern.startswith(SYNC):
             pending = call.pending
             listener = functools.partial(settle, pending, call.pattern)
             self._states.executions.on_end(answer["executionArn"], listener)
-            pending.outcome.add_done_callback(lambda outcome: self._given_up(outcome, answer["executionArn"]))
+            pending.outcome.add_done_callback(lambda outcome: self._stop_if_abandoned(outcome, answer["executionArn"]))
         result = sdk.result(answer, operation.output_shape)
         return result if call.sdk else result | http_metadata({}, 200, str(uuid.uuid4()))
 
@@ -165,7 +165,7 @@ class TaskPerformer:
             message = "This operation is not supported by this type of state machine"
             raise Refusal("StateMachineTypeNotSupported", message)
 
-    def _given_up(self, outcome: "asyncio.Future[Any]", execution_arn: str) -> None:
+    def _stop_if_abandoned(self, outcome: "asyncio.Future[Any]", execution_arn: str) -> None:
         """Stops a nested execution when the Task that waits for it is aborted or timed out.
 
         Source: AWS Step Functions Developer Guide, "Run a Job (.sync)": "if a Step Functions states:startExecution.sync
@@ -177,9 +177,9 @@ class TaskPerformer:
             return
         stopping = asyncio.ensure_future(self._states.call("StopExecution", {"executionArn": execution_arn}))
         self._stopping.add(stopping)
-        stopping.add_done_callback(self._stopped)
+        stopping.add_done_callback(self._forget_stop)
 
-    def _stopped(self, stopping: "asyncio.Future[Any]") -> None:
+    def _forget_stop(self, stopping: "asyncio.Future[Any]") -> None:
         # A best effort, as on AWS: its failure fails nothing else.
         self._stopping.discard(stopping)
         _ = stopping.cancelled() or stopping.exception()
@@ -188,7 +188,7 @@ class TaskPerformer:
         try:
             operation = self._operation(sdk.client_name(call.service), call.action)
             client = self._client(sdk.client_name(call.service))
-            arguments = sdk.arguments(_completed(call), operation.input_shape)
+            arguments = sdk.arguments(_add_event_resources(call), operation.input_shape)
             answer = getattr(client, xform_name(operation.name))(**arguments)
         except ClientError as refusal:
             model = operation.service_model
@@ -217,7 +217,7 @@ class TaskPerformer:
         return operation
 
 
-def _completed(call: TaskCall) -> Any:
+def _add_event_resources(call: TaskCall) -> Any:
     """Returns the parameters; events:putEvents gets the execution and its machine in the Resources of each entry.
 
     Source: AWS Step Functions Developer Guide, "Add EventBridge events with Step Functions".
@@ -236,7 +236,7 @@ def _completed(call: TaskCall) -> Any:
     return parameters | {"Entries": [*map(completed, entries)]}
 
 
-def _refused_by_states(call: TaskCall, operation: OperationModel, refusal: Refusal) -> tuple[str, str]:
+def _states_failure(call: TaskCall, operation: OperationModel, refusal: Refusal) -> tuple[str, str]:
     answer: Any = {
         "Error": {"Code": refusal.code, "Message": str(refusal)},
         "ResponseMetadata": {"HTTPStatusCode": 400, "RequestId": str(uuid.uuid4())},

@@ -22,7 +22,7 @@ from states_language.clock import RealClock
 from states_language.server.actions import StepFunctions, application
 from states_language.server.http_task import Connection, by_name
 from states_language.server.requests import REGION
-from states_language.server.serving import serving
+from states_language.server.serving import serve_application
 from states_language.server.task_performer import TaskPerformer
 from states_language.tasks.resources import ACTIVITY
 from states_language.testing import Answer, Answers
@@ -70,7 +70,7 @@ class Server:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         with tempfile.TemporaryDirectory() as folder:
             states = StepFunctions(Path(folder), RealClock(), virtual_time=self._virtual_time)
-            tasks = TaskPerformer(_never, _never, states, by_name(self.connections))
+            tasks = TaskPerformer(_refuse_call, _refuse_call, states, by_name(self.connections))
 
             async def perform(call: TaskCall) -> Any:
                 states.tokens.watch(call.pending)
@@ -81,7 +81,7 @@ class Server:
 
             states.executions.perform = perform
             try:
-                async with serving(application(states)) as address:
+                async with serve_application(application(states)) as address:
                     self._address.set_result(address)
                     await self._ended.wait()
                     states.executions.close()
@@ -95,5 +95,5 @@ class Server:
                 tasks.close()
 
 
-def _never(*call: object) -> Any:
+def _refuse_call(*call: object) -> Any:
     raise AssertionError(f"{call} has an answer, or is a mistake")

@@ -20,31 +20,31 @@ def variable_references(definition: dict[str, Any]) -> dict[str, list[str]]:
     for path, state in states_of(definition):
         fields = {name: value for name, value in state.items() if name not in _OTHERS}
         is_jsonata = state.get("QueryLanguage", definition.get("QueryLanguage")) == JSONATA
-        names = set(_in_queries(fields) if is_jsonata else _in_paths(fields, template=False))
+        names = set(_names_in_queries(fields) if is_jsonata else _names_in_paths(fields, template=False))
         if read := sorted(name for name in names if not is_jsonata or functions.lookup(name) is None):
             found[str(path[-1])] = read
     return found
 
 
-def _in_paths(value: Any, *, template: bool) -> Iterator[str]:
+def _names_in_paths(value: Any, *, template: bool) -> Iterator[str]:
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in members:
         name = str(key)
         if isinstance(member, str) and (name.endswith(".$") if template else name.endswith(("Path", "Variable"))):
-            yield from _read(compile_expression(member))
+            yield from _names_read(compile_expression(member))
         else:
-            yield from _in_paths(member, template=template or name in _TEMPLATES)
+            yield from _names_in_paths(member, template=template or name in _TEMPLATES)
 
 
-def _read(expression: Expression) -> Iterator[str]:
+def _names_read(expression: Expression) -> Iterator[str]:
     if isinstance(expression, Path) and expression.variable is not None:
         yield expression.variable
     for argument in expression.arguments if isinstance(expression, Call) else ():
-        yield from _read(argument)
+        yield from _names_read(argument)
 
 
-def _in_queries(value: Any) -> Iterator[str]:
+def _names_in_queries(value: Any) -> Iterator[str]:
     if is_query(value):
         yield from compile_query(value, "/", in_catcher=True).free_names
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _in_queries(part)
+        yield from _names_in_queries(part)

@@ -60,7 +60,7 @@ class Published:
         return {one.name: one for one in self.aliases}[name]
 
 
-def restored(stored: Mapping[str, Any]) -> Published:
+def restore_published(stored: Mapping[str, Any]) -> Published:
     """Returns the versions and aliases that were stored as JSON."""
     aliases = [
         Alias(**one | {"routes": [(number, weight) for number, weight in one["routes"]]}) for one in stored["aliases"]
@@ -68,7 +68,7 @@ def restored(stored: Mapping[str, Any]) -> Published:
     return Published([Version(**one) for one in stored["versions"]], aliases, stored["last"])
 
 
-def split(arn: str) -> tuple[str, str]:
+def split_qualifier(arn: str) -> tuple[str, str]:
     """Returns the machine's ARN, and the number or the name after it; "" if there is none. A test case is left out."""
     parts = arn.partition("#")[0].split(":")
     return ":".join(parts[:7]), ":".join(parts[7:])
