@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from outside import RecordedServices
+from recorded_services import RecordedServices
 from states_language import DefinitionError, Perform, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
 from states_language.tasks.lambda_answers import missing

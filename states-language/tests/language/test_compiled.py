@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from language.jsonata_expressions import EXPRESSIONS, INPUT
 from machines import machine
 from states_language import DefinitionError
-from states_language.jsonata import compiled, engine, evaluation
+from states_language.jsonata import engine, evaluation, node_functions
 from states_language.jsonata.patterns import compile_pattern
 from states_language.jsonata.writer import Writer
 
@@ -46,8 +46,8 @@ def outcome(text: str, data: Any) -> Any:
 def library_outcome(text: str, data: Any) -> Any:
     """Return the same outcome, with every node evaluated by the library."""
     with pytest.MonkeyPatch.context() as without:
-        without.setattr(compiled, "_LEAVES", {})
-        without.setattr(compiled, "_OFTEN", math.inf)
+        without.setattr(node_functions, "_LEAVES", {})
+        without.setattr(node_functions, "_OFTEN", math.inf)
         seen = outcome(text, data)
     evaluation._compile_cached.cache_clear()
     return seen
@@ -57,7 +57,7 @@ def library_outcome(text: str, data: Any) -> Any:
 def _write_at_once() -> Iterator[None]:
     """Compile each expression at its first evaluation, instead of letting the library evaluate it at first."""
     with pytest.MonkeyPatch.context() as at_once:
-        at_once.setattr(compiled, "_OFTEN", 0)
+        at_once.setattr(node_functions, "_OFTEN", 0)
         yield
 
 
@@ -94,7 +94,7 @@ def test_each_node_takes_a_step(text: str, steps: int, monkeypatch: pytest.Monke
     """
     outcome(text, INPUT)
     assert engine.current_bounds().steps == steps
-    monkeypatch.setattr(compiled, "_OFTEN", 1)
+    monkeypatch.setattr(node_functions, "_OFTEN", 1)
     outcome(text, INPUT)
     assert engine.current_bounds().steps == steps
 
@@ -104,7 +104,7 @@ def test_no_text_of_an_expression_becomes_code() -> None:
     for text in ('"', "'" * 3, "\\", "\n", "{0}", "\u2028", "0; import os"):
         assert outcome(f"{json.dumps(text)} & ''", INPUT)[0] == {"v": text}
     parsed = engine.Jsonata("$named(1 + $named & 'constant', [true, 2.5])", compile_pattern)
-    written = Writer(lambda node: compiled.node_function(parsed, node)).write_function(parsed.ast)
+    written = Writer(lambda node: node_functions.node_function(parsed, node)).write_function(parsed.ast)
     assert "machine.call(" in written
     assert not any(text in written for text in ("named", "constant", "2.5"))
 

@@ -17,9 +17,9 @@ from endpoint import PASS, PREFIX, ROLE, WAIT, distributed_map, line_of, stepfun
 from states_language.definition import load as loading
 from states_language.scheduling.lanes import beside
 from states_language.server.actions import StepFunctions
+from states_language.server.definition_reader import LARGE, BoundedCache, DefinitionReader
 from states_language.server.diagnostics import MOST_READ, diagnostics, examine
 from states_language.server.known_executions import KnownExecution
-from states_language.server.reading import LARGE, BoundedCache, DefinitionReader
 from states_language.server.stored_events import StoredEvents
 
 

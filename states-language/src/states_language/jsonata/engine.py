@@ -1,7 +1,7 @@
 """Corrects the library jsonata-python where it differs from JSONata: in operators, calls and null.
 
-The differences are the overridden methods of `Jsonata`. Functions are in `functions`, bounds in `bounds`; `compiled`
-makes a function of each node that is evaluated.
+The differences are the overridden methods of `Jsonata`. Functions are in `functions`, bounds in `bounds`;
+`node_functions` makes a function of each node that is evaluated.
 Invariant: a value that an expression binds to a variable does not change.
 """
 
@@ -11,11 +11,11 @@ from typing import Any
 
 from states_language.jsonata import library
 from states_language.jsonata.bounds import DEEPEST_FUNCTIONS, SHORT, TOO_DEEP, Bounds, Exceeded, Limits, on_new_stack
-from states_language.jsonata.compiled import UNCHANGED_ERRORS, node_function, truth
+from states_language.jsonata.leaf_nodes import PLAIN
 from states_language.jsonata.library import Functions, JException, Utils
+from states_language.jsonata.node_functions import UNCHANGED_ERRORS, node_function, truth
 from states_language.jsonata.numbers import calculate, to_text
 from states_language.jsonata.patterns import call_pattern
-from states_language.jsonata.reads import PLAIN
 from states_language.jsonata.signatures import check_arguments
 from states_language.values import parts, units
 

@@ -66,7 +66,7 @@ def _share_defaults(symbol: Any) -> None:
 
     for name, value in absent.items():
         setattr(symbol, name, value)
-    symbol.run = None  # see `compiled`
+    symbol.run = None  # see `node_functions`
     symbol.__init__, symbol.clone = make, clone
 
 

@@ -24,8 +24,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from states_language.jsonata.leaf_nodes import LITERALS, Run, literal_function
 from states_language.jsonata.library import Utils
-from states_language.jsonata.reads import LITERALS, Run, literal_function
 from states_language.jsonata.syntax import has_modifiers, nodes
 
 _LONG = 2**63

@@ -26,6 +26,7 @@ from states_language.clock import Clock
 from states_language.scheduling.lanes import SHORT, yield_for
 from states_language.server.activities import Activities
 from states_language.server.activity_actions import ActivityActions
+from states_language.server.definition_reader import DefinitionReader
 from states_language.server.diagnostics import examine, is_examined
 from states_language.server.execution_actions import ExecutionActions, Express
 from states_language.server.executions import Executions
@@ -34,7 +35,6 @@ from states_language.server.known_executions import KnownExecution, Retention
 from states_language.server.machine_actions import MachineActions
 from states_language.server.machines import Machines, StateMachine
 from states_language.server.map_run_actions import MapRunActions
-from states_language.server.reading import DefinitionReader
 from states_language.server.requests import (
     REGION,
     SIGNED_FOR,

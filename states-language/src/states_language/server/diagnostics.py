@@ -13,8 +13,8 @@ from states_language import DefinitionError, Machine, problems
 from states_language.definition.fields import child_pointer
 from states_language.definition.load import TYPES, load_deployed
 from states_language.definition.pointers import Found, keys, states_of, value_at
+from states_language.server.definition_reader import BoundedCache
 from states_language.server.json_messages import message_and_place
-from states_language.server.reading import BoundedCache
 from states_language.server.requests import Refusal
 from states_language.server.sdk import is_action
 from states_language.server.variable_references import variable_references

@@ -33,7 +33,7 @@ from states_language.server.known_executions import KnownExecution, Registry, Re
 from states_language.server.machines import Machines, StartTarget, machine_deleting
 from states_language.server.map_runs import drop_beyond_limit
 from states_language.server.requests import Refusal, check_name, read_input
-from states_language.server.skipping import SkippingClock
+from states_language.server.skipping_clock import SkippingClock
 from states_language.server.versions import split_qualifier
 from states_language.tasks.mocks import MockError
 from states_language.values import Document, exceeds, parsed, same

@@ -13,6 +13,7 @@ from states_language.clock import Clock, RealClock
 from states_language.definition.pointers import LINES, states_of
 from states_language.failures import StateError
 from states_language.scheduling.lanes import yield_for
+from states_language.server.definition_reader import DefinitionReader
 from states_language.server.diagnostics import (
     diagnostics,
     invalid_definition,
@@ -22,7 +23,6 @@ from states_language.server.diagnostics import (
 from states_language.server.executions import Executions
 from states_language.server.json_messages import message
 from states_language.server.mock_validation import STRICT, check_result
-from states_language.server.reading import DefinitionReader
 from states_language.server.requests import PREFIX, Actions, Answer, Parameters, Refusal, read_data, read_input
 from states_language.server.single_state import NAME, StateTest, StateTestRequest, single_state_machine
 from states_language.tasks.calls import Exchange

@@ -1,7 +1,7 @@
 """Compiles the nodes of an expression that have none below them: literals, variables, and paths of names.
 
 Invariant: what is read of objects, texts and numbers is the general evaluator's value; where a path meets an array,
-that evaluates the node. Each function here is a `Run`, which `compiled` describes.
+that evaluates the node. Each function here is a `Run`, which `node_functions` describes.
 """
 
 from collections.abc import Callable

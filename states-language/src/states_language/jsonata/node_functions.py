@@ -3,7 +3,7 @@
     run = node_function(machine, node)
     run(bounds, input, frame)  # the node's value
 
-Literals, variables and paths of names through objects have one each (`reads`). The library's evaluator (`general`)
+Literals, variables and paths of names through objects have one each (`leaf_nodes`). The library's evaluator (`general`)
 evaluates all other nodes at first. For one that is evaluated often a Python function is written (`writer`), but not for
 a predicate, a sort, a group or the like, a path that meets an array, a call of anything else than a named function.
 Invariant: the value and the failure are the general evaluator's, and so is what `bounds` counts, but that a path takes
@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from states_language.jsonata import library
 from states_language.jsonata.bounds import DEEPEST, SHORT, Bounds, Exceeded
+from states_language.jsonata.leaf_nodes import LITERALS, PLAIN, Run, literal_function, path_function
 from states_language.jsonata.library import Functions, JException, Utils
-from states_language.jsonata.reads import LITERALS, PLAIN, Run, literal_function, path_function
 from states_language.jsonata.syntax import has_modifiers
 from states_language.jsonata.writer import Writer, can_write
 from states_language.scheduling.lanes import Costly
