@@ -33,7 +33,7 @@ class Express:
     def start(self, machine_arn: str, text: str, name: str | None) -> Execution:
         """Starts an execution and returns it; raises Refusal. Any number of executions may have the same name."""
         started, document = self._executions.check_start(machine_arn, text, name)
-        clock, perform, stir = self._executions.clock_and_perform(self._executions.performer(machine_arn))
+        clock, perform, stir = self._executions.timing(self._executions.performer(machine_arn))
         name = name or str(uuid.uuid4())
         described = started.description
         live = started.machine.start(

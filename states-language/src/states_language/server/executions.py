@@ -31,7 +31,7 @@ from states_language.server.journals import (
 )
 from states_language.server.known_executions import KnownExecution, Registry, Retention, outcome_of
 from states_language.server.machines import Machines, StartTarget, machine_deleting
-from states_language.server.map_runs import drop_beyond_limit
+from states_language.server.map_runs import trim
 from states_language.server.requests import Refusal, check_name, read_input
 from states_language.server.skipping_clock import SkippingClock
 from states_language.server.versions import split_qualifier
@@ -212,9 +212,7 @@ class Executions(Registry):
         ended_ms: int | None = None,
         perform: Perform | None = None,
     ) -> Execution:
-        clock, perform, stir = self.clock_and_perform(
-            perform, 0 if ended_ms is None else ended_ms - self._clock.now_ms()
-        )
+        clock, perform, stir = self.timing(perform, 0 if ended_ms is None else ended_ms - self._clock.now_ms())
         return machine.start(
             data,
             clock=clock,
@@ -224,7 +222,7 @@ class Executions(Registry):
             machine_name=opening.machine_arn.rpartition(":")[2],
             machine_arn=opening.machine_arn,
             role_arn=opening.role_arn,
-            on_event=functools.partial(self._record_event, opening, journal, stir),
+            on_event=functools.partial(self._record, opening, journal, stir),
             keep_history=False,
             lanes=self.lanes,
             redriven=redriven,
@@ -242,9 +240,7 @@ class Executions(Registry):
         except MockError as problem:
             raise Refusal("ValidationException", f"{machine_arn}: {problem}.") from None
 
-    def clock_and_perform(
-        self, perform: Perform | None = None, ahead_ms: int = 0
-    ) -> tuple[Clock, Perform, Callable[[Any], None]]:
+    def timing(self, perform: Perform | None = None, ahead_ms: int = 0) -> tuple[Clock, Perform, Callable[[Any], None]]:
         """Returns an execution's clock, the function that performs its Tasks by it, and the listener to its events."""
         perform = perform or self.perform
         assert perform is not None
@@ -253,9 +249,7 @@ class Executions(Registry):
         clock = SkippingClock(self._clock, lambda: self.lanes.busy, max(0, ahead_ms))
         return clock, clock.watch_calls(perform), clock.mark_active
 
-    def _record_event(
-        self, opening: Opening, journal: Journal, stir: Callable[[Any], None], event: dict[str, Any]
-    ) -> None:
+    def _record(self, opening: Opening, journal: Journal, stir: Callable[[Any], None], event: dict[str, Any]) -> None:
         stir(event)
         journal.write_event(event)
         # "On the next state transition, the state machine's executions are terminated" (DeleteStateMachine).
@@ -281,13 +275,7 @@ class Executions(Registry):
             return
         stopped_ms = live.stopped_ms or self._clock.now_ms()
         known.closing = Closing(
-            live.status,
-            stopped_ms,
-            live.output_text,
-            live.error,
-            live.cause,
-            drop_beyond_limit(known.map_runs),
-            live.record.count,
+            live.status, stopped_ms, live.output_text, live.error, live.cause, trim(known.map_runs), live.record.count
         )
         part = live.part if live.record.count < TOO_MANY_EVENTS else None
         known.open_runs = find_open_runs(part)

@@ -82,19 +82,13 @@ class HttpTask:
         sent = _build_request(address, given, region, credentials, added, operator.or_)
         exchange = call.exchange
         if exchange is not None:
-            seen = (
-                sent if exchange.reveal else _build_request(address, given, region, credentials, added, _remove_added)
-            )
-            exchange.shown["request"] = {
-                "method": method,
-                "url": seen[0],
-                **_describe_message(seen[0], seen[1].items(), seen[2]),
-            }
+            seen = sent if exchange.reveal else _build_request(address, given, region, credentials, added, _omit_added)
+            exchange.shown["request"] = {"method": method, "url": seen[0], **_trace(seen[0], seen[1].items(), seen[2])}
         response, body = self._send(method, *sent)
         if exchange is not None:
             status = {"statusCode": str(response.status), "statusMessage": response.reason or ""}
             text = body[:PAYLOAD_LIMIT_BYTES].decode(errors="replace")
-            exchange.shown["response"] = {**status, **_describe_message(address, response.headers.items(), text)}
+            exchange.shown["response"] = {**status, **_trace(address, response.headers.items(), text)}
         return _read_response(response, body)
 
     def _send(
@@ -144,9 +138,9 @@ class HttpTask:
         query, content = added["QueryStringParameters"], urlencode(form | added["BodyParameters"])
         if method == "GET":
             query, content = form | query, ""
-        address = _append_query(address, urlencode(query))
+        address = _add_query(address, urlencode(query))
         headers = {"content-type": ("content-type", "application/x-www-form-urlencoded")}
-        headers |= _headers_by_lower_name(added["HeaderParameters"])
+        headers |= _lower_names(added["HeaderParameters"])
         response, body = self._send(method, address, dict(headers.values()), content)
         try:
             answer = json.loads(body)
@@ -188,31 +182,25 @@ def _build_request(
     merge: Merge,
 ) -> tuple[str, dict[str, str], str | None]:
     """Return the address, the headers and the body of a request."""
-    headers = merge(
-        _request_headers(given), _headers_by_lower_name(added["HeaderParameters"]) | _headers_by_lower_name(credentials)
-    )
+    headers = merge(_request_headers(given), _lower_names(added["HeaderParameters"]) | _lower_names(credentials))
     fixed = {"User-Agent": f"Amazon|StepFunctions|HttpInvoke|{region}", "Range": f"bytes=0-{PAYLOAD_LIMIT_BYTES}"}
-    headers |= _headers_by_lower_name(fixed)
-    body = _request_body(given, added["BodyParameters"], merge)
+    headers |= _lower_names(fixed)
+    body = _body_text(given, added["BodyParameters"], merge)
     if body is not None:
         headers.setdefault("content-type", ("Content-Type", "application/json; charset=UTF-8"))
-    return (
-        _append_query(address, _request_query(given, added["QueryStringParameters"], merge)),
-        dict(headers.values()),
-        body,
-    )
+    return _add_query(address, _query_text(given, added["QueryStringParameters"], merge)), dict(headers.values()), body
 
 
-def _append_query(address: str, query: str) -> str:
+def _add_query(address: str, query: str) -> str:
     return f"{address}{'&' if '?' in address else '?'}{query}" if query else address
 
 
-def _remove_added(own: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
+def _omit_added(own: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
     """Return the Task's own fields, less those that the connection replaces."""
     return {name: value for name, value in own.items() if name not in added}
 
 
-def _describe_message(address: str, headers: Iterable[tuple[str, str]], body: str | None) -> dict[str, str]:
+def _trace(address: str, headers: Iterable[tuple[str, str]], body: str | None) -> dict[str, str]:
     """Return what TestState shows of a request and of an answer, in the form of the Developer Guide's example."""
     written = ", ".join(f"{name}: {value}" for name, value in headers)
     shown = {"protocol": address.partition(":")[0].lower(), "headers": f"[{written}]"}
@@ -220,14 +208,14 @@ def _describe_message(address: str, headers: Iterable[tuple[str, str]], body: st
 
 
 def _request_headers(given: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    headers = _headers_by_lower_name(_object_field(given, "Headers"))
+    headers = _lower_names(_object_field(given, "Headers"))
     for name in headers:
         if name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES):
             raise _invalid_field(f"The header '{name}' must not be specified in an HTTP Task")
     return headers
 
 
-def _headers_by_lower_name(headers: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+def _lower_names(headers: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Return names and texts of headers by their names in lower case."""
     return {
         str(name).lower(): (str(name), ", ".join(map(_to_text, value)) if isinstance(value, list) else _to_text(value))
@@ -235,7 +223,7 @@ def _headers_by_lower_name(headers: Mapping[str, Any]) -> dict[str, tuple[str, s
     }
 
 
-def _request_query(given: dict[str, Any], added: dict[str, str], merge: Merge) -> str:
+def _query_text(given: dict[str, Any], added: dict[str, str], merge: Merge) -> str:
     query = given.get("QueryParameters")
     if isinstance(query, str | list):  # a finished query such as `a=1&b=2`, or an array of such texts
         written = query if isinstance(query, str) else "&".join(map(str, query))
@@ -245,7 +233,7 @@ def _request_query(given: dict[str, Any], added: dict[str, str], merge: Merge) -
     return urlencode([(key, _to_text(one)) for key, one in pairs], quote_via=quote)
 
 
-def _request_body(given: dict[str, Any], added: dict[str, str], merge: Merge) -> str | None:
+def _body_text(given: dict[str, Any], added: dict[str, str], merge: Merge) -> str | None:
     body, transform = given.get("RequestBody"), _object_field(given, "Transform")
     if added:
         if body is not None and not isinstance(body, dict):

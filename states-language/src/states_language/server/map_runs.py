@@ -32,7 +32,7 @@ def describe_map_runs(execution: Execution) -> list[dict[str, Any]]:
     return [_describe(run, execution) for run in execution.map_runs]
 
 
-def drop_beyond_limit(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def trim(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the descriptions without the texts and histories that come after the first MOST_KEPT characters."""
     left = MOST_KEPT
     for one in (execution for run in runs for execution in run["executions"]):

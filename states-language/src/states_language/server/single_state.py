@@ -35,8 +35,8 @@ _TEXTS, _ITEMS = ("CSV", "JSON", "JSONL"), {"InputType": "JSON"}
 _WORK = "arn:aws:states:::aws-sdk:mock:result"
 _DATAFLOW = ("QueryLanguage", "InputPath", "OutputPath", "ResultPath", "ResultSelector", "Output", "Assign")
 _WAYS = ("Next", "End", "Retry", "Catch")
-_ITEM_LINE: dict[str, Any] = {"StartAt": "Item", "States": {"Item": {"Type": "Pass", "End": True}}}
-_DISTRIBUTED_LINE = {**_ITEM_LINE, "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
+_INLINE: dict[str, Any] = {"StartAt": "Item", "States": {"Item": {"Type": "Pass", "End": True}}}
+_DISTRIBUTED = {**_INLINE, "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
 _BOUNDS = {"maxConcurrency": BOUNDS[0], "toleratedFailureCount": BOUNDS[1], "toleratedFailurePercentage": BOUNDS[2]}
 
 
@@ -98,10 +98,7 @@ class StateTest:
         execution = await self._execute()
         if execution.status == "SUCCEEDED":
             # The output of the state is the input of the next one.
-            answer: dict[str, Any] = {
-                "status": "SUCCEEDED",
-                "output": json.loads(self._exit_details(execution)["output"]),
-            }
+            answer: dict[str, Any] = {"status": "SUCCEEDED", "output": json.loads(self._exit_data(execution)["output"])}
             following = execution.path[self._states_before + 1 :]
             await self._show_after(execution)
             self._show_variables(execution)
@@ -126,7 +123,7 @@ class StateTest:
             return self.state
         if self._kind == "Task":
             return {**self.state, "Resource": _WORK}
-        return {"Type": "Task", "Resource": _WORK, **self._fields_present(*_DATAFLOW, *_WAYS)}
+        return {"Type": "Task", "Resource": _WORK, **self._fields(*_DATAFLOW, *_WAYS)}
 
     def _is_tolerance_exceeded(self) -> bool:
         run = self._map_run
@@ -163,12 +160,7 @@ class StateTest:
         return None
 
     async def _run_catcher(self, catcher: dict[str, Any], error: StateError) -> Any:
-        state = {
-            "Type": "Task",
-            "Resource": _WORK,
-            **self._fields_present("QueryLanguage", "Next", "End"),
-            "Catch": [catcher],
-        }
+        state = {"Type": "Task", "Resource": _WORK, **self._fields("QueryLanguage", "Next", "End"), "Catch": [catcher]}
         execution = await self._run_state(state, self.request.data, _mock_performer(None, error))
         self._show_variables(execution)
         return execution.output
@@ -182,9 +174,9 @@ class StateTest:
         elif self._kind == "Pass" and "Result" in self.state:
             self.shown["result"] = self.state["Result"]
         elif self._kind != "Parallel":
-            await self._show("afterInputPath", {"Type": "Pass", **self._fields_present("InputPath")})
+            await self._show("afterInputPath", {"Type": "Pass", **self._fields("InputPath")})
             if self._kind in ("Pass", "Task"):
-                await self._show("afterParameters", {"Type": "Pass", **self._fields_present("InputPath", "Parameters")})
+                await self._show("afterParameters", {"Type": "Pass", **self._fields("InputPath", "Parameters")})
         if self._kind == "Map":
             await self._show_map()
 
@@ -199,8 +191,8 @@ class StateTest:
         read = [*_BOUNDS][: None if _is_distributed(self.state) else 1]
         given = [name[0].upper() + name[1:] + end for name in read for end in ("", "Path")]
         reader = {"Resource": OBJECT, "ReaderConfig": _ITEMS}
-        bounded = {"Type": "Map", "ItemProcessor": _DISTRIBUTED_LINE, "ItemReader": reader}
-        step = await self._step(bounded | self._fields_present("QueryLanguage", "InputPath", *given))
+        bounded = {"Type": "Map", "ItemProcessor": _DISTRIBUTED, "ItemReader": reader}
+        step = await self._step(bounded | self._fields("QueryLanguage", "InputPath", *given))
         if not step.map_runs:
             self._failed_step = step
             return
@@ -211,18 +203,15 @@ class StateTest:
 
     def _show_variables(self, execution: Execution) -> None:
         """Show the variables after the state: those of the request and those that the state or a Catcher assigns."""
-        assigned = self._exit_details(execution).get("assignedVariables", {})
+        assigned = self._exit_data(execution).get("assignedVariables", {})
         variables = {**self.request.variables, **{name: json.loads(text) for name, text in assigned.items()}}
         if variables:
             self.shown["variables"] = variables
 
     async def _show_items(self) -> None:
         """Show the items of a path or pointer, and what each iteration gets from ItemSelector and ItemBatcher."""
-        run: dict[str, Any] = {
-            "Type": "Map",
-            "ItemProcessor": _DISTRIBUTED_LINE if _is_distributed(self.state) else _ITEM_LINE,
-        }
-        run |= self._fields_present("QueryLanguage", "InputPath", "ItemsPath", "Items")
+        run: dict[str, Any] = {"Type": "Map", "ItemProcessor": _DISTRIBUTED if _is_distributed(self.state) else _INLINE}
+        run |= self._fields("QueryLanguage", "InputPath", "ItemsPath", "Items")
         reader = self.state.get("ItemReader", {})
         config = reader.get("ReaderConfig", {})
         if reader:
@@ -237,9 +226,7 @@ class StateTest:
                 raise Refusal("ValidationException", f"Map iteration failure count {most}")
             if not reader and not self._jsonata:
                 path = self.state.get("ItemsPath", "$")
-                await self._show(
-                    "afterItemsPath", {"Type": "Pass", **self._fields_present("InputPath"), "OutputPath": path}
-                )
+                await self._show("afterItemsPath", {"Type": "Pass", **self._fields("InputPath"), "OutputPath": path})
             elif "ItemsPointer" in config and not self._jsonata:
                 self.shown["afterItemsPointer"] = step.output
         elif not reader or step.error == UNREADABLE:
@@ -261,7 +248,7 @@ class StateTest:
             return
         state: dict[str, Any] = {"Type": "Task", "Resource": _WORK, "End": True}
         for name in ("ResultSelector", "ResultPath"):
-            state |= self._fields_present(name)
+            state |= self._fields(name)
             step = await self._run_state(state, self.request.data, _mock_performer((result,), None))
             self.shown[f"after{name}"] = step.output
 
@@ -274,12 +261,12 @@ class StateTest:
         read = _mock_performer((self.request.read,), None)  # only a Map with an ItemReader asks for it
         return await self._run_state({**state, "End": True}, self.request.data, read)
 
-    def _exit_details(self, execution: Execution) -> dict[str, Any]:
+    def _exit_data(self, execution: Execution) -> dict[str, Any]:
         """Returns the details of the event with which the state was left; {} if it was not."""
         exits = [dict(event["stateExitedEventDetails"]) for event in execution.history if EXITED in event]
         return next(iter(exits[self._states_before :]), {})
 
-    def _fields_present(self, *names: str) -> dict[str, Any]:
+    def _fields(self, *names: str) -> dict[str, Any]:
         """Return those of these fields that the state has."""
         return {name: self.state[name] for name in names if name in self.state}
 
