@@ -17,7 +17,7 @@ from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.gap_edges import MOST_READ, edges, stored
 from handlers.repair.pages import Fetched
-from handlers.repair.proof import WIDE, Borders
+from handlers.repair.proof import CLOCKS_MS, WIDE, Borders
 from handlers.repair.work import RepairWork
 from handlers.segments.known import MOST_BARE_KEYS, AllKeys
 from handlers.store.connection_store import Store
@@ -33,8 +33,6 @@ from handlers.values import dataclass
 TURN_MS = 45_000
 # The number of the first event that an attempt stores. Attempts begin far apart, so that their numbers never meet.
 FIRST, APART, TIMES = 5 * 10**11, 10**5, 10**6
-# Because clocks differ and transport takes time, an event at the edge of a gap happened earlier or later.
-CLOCKS_MS = 5_000
 
 
 class TakenOver(Exception):

@@ -8,6 +8,7 @@ Invariant: a gap counts as repaired only after one whole walk that saw both, or 
 cannot be seen (`unproved`).
 """
 
+import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -18,6 +19,10 @@ from handlers.connection.gap_record import DOWN, FAILED, NO_ORDER, OPEN, PARTLY,
 from handlers.profile.repair_field import Repair as Field
 
 FIRST_REST_MS, LONGEST_REST_MS = 5_000, 3_600_000
+# Because clocks differ and transport takes time, an event at the edge of a gap happened earlier or later.
+CLOCKS_MS = 5_000
+# How long an event takes at most from the upstream into the table.
+COMES_MS = 60_000
 # Between which events at the edges a walk asks: the nearest ones, or those beyond them.
 LITERAL, WIDE = 0, 1
 _NUMBER = re.compile(r"-?[0-9]{1,30}")
@@ -171,6 +176,17 @@ def ordered(repair: Repair, page: Places) -> Repair:
         ways = {UP: low >= repair.high, DOWN: high <= repair.low}
         way = next((one for one in ((way,) if way else (UP, DOWN)) if ways[one]), NO_ORDER)
     return replace(repair, way=way, low=low, high=high)
+
+
+def later_ms(field: Field, gap: Gap, borders: Borders, now_ms: int, is_by_time: bool) -> float:
+    """Returns the instant after which the stream itself may still bring an item: it is left to the stream.
+
+    If the address spells the item otherwise, the stream's would seem to be another event under a known key. What is not
+    stored must not be proved: no event has come since the gap, or the item is later than that one in pages by time.
+    """
+    if field.unproved or (borders.after and (not is_by_time or borders.after[0].own_ms is None)):
+        return math.inf
+    return max(borders.after[0].at_ms + CLOCKS_MS if borders.after else gap.to_ms - 1, now_ms - COMES_MS)
 
 
 def judged(field: Field, repair: Repair, borders: Borders, problem: str, retry_s: float, now_ms: int) -> Repair:

@@ -34,8 +34,6 @@ from handlers.run.group_ports import Ask, Wait
 # How long a walk waits after a refusal at most, and how often.
 PATIENT_S, PATIENT_TIMES = 10.0, 3
 CURSOR_LOST = (400, pages.NOT_FOUND, 410, 422)
-# How long an event takes at most from the upstream into the table.
-COMES_MS = 60_000
 # How many events are stored before the turn is renewed: a page may have 100,000, which takes minutes.
 AT_ONCE = 1_000
 
@@ -188,12 +186,14 @@ class _Walk:
         """Stores what the page brings and saves that it was read; returns as `_following`."""
         earlier, (repair, (first, last)) = repair, self._seen(repair, [event.key for event in read.events], read.times)
         known = self._borders.keys
+        is_by_time = repair.way != NO_ORDER and not proof.are_numbers([event.key for event in read.events])
+        later_ms = proof.later_ms(self._ports.field, self._gap, self._borders, self._ports.deps.now_ms(), is_by_time)
         keep, events = self._ports.field.keep, read.events
         wanted = [
             at
             for at in range(first, last)
             if events[at].key not in known
-            and not self._may_come(read.times[at])
+            and (read.times[at] or 0) <= later_ms
             and (not keep or keeps(keep, events[at].name, events[at].data))
         ]
         if wanted:
@@ -233,14 +233,6 @@ class _Walk:
         if not (yield Ask(lambda: self._ports.save(self._gap, saved) if is_saved else self._ports.renew())):
             raise TakenOver
         return replace(repair, stamp=repair.stamp + is_saved), address
-
-    def _may_come(self, at_ms: int | None) -> bool:
-        """Returns whether the stream itself may still bring an item of this instant after the gap."""
-        # While no event has come since the gap, no walk proves anything. If the address spells such an item otherwise
-        # than the stream, the stream's would seem to be another event under a known key.
-        if at_ms is None or self._after is not None or self._ports.field.unproved:
-            return False
-        return max(self._gap.to_ms, self._ports.deps.now_ms() - COMES_MS) <= at_ms
 
     def _recorded(self, address: str) -> str:
         """Returns the address for the gap's record; "" if it holds a secret, so the next try begins anew."""

@@ -1,5 +1,6 @@
 """Which stored events count as the edges of a gap, so that a walk that shows both proves its repair."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -75,15 +76,23 @@ def test_a_gap_without_an_event_after_it_waits_for_one() -> None:
     assert brought(rig) == MISSED
 
 
-@pytest.mark.parametrize(("now_s", "unproved", "last"), [(21, "", 14), (21, "a reason", 16), (80, "", 16)])
-def test_what_the_stream_may_still_bring_is_not_stored(now_s: int, unproved: str, last: int) -> None:
-    """If the stream spells an event otherwise than the address, its own would seem to be another one under its key."""
-    address = "https://rest.example/events?after={after}"
-    rig = Rig(RestWays(limit=100), events=15, address=address, time="$.at", unproved=unproved)
-    rig.emitted_ms.extend(rig.at(number) for number in (15, 16))
+@pytest.mark.parametrize("unproved", ["", "a reason"])
+@pytest.mark.parametrize(
+    ("events", "now_s", "name", "last"),
+    [(15, 24, "%d", 14), (20, 24, "k%d", 20), (20, 84, "k%d", 23), (20, 24, "%d", 23)],
+)
+def test_what_the_stream_may_still_bring_is_not_stored(
+    monkeypatch: pytest.MonkeyPatch, events: int, now_s: int, name: str, last: int, unproved: str
+) -> None:
+    """An address without an end has what is about to come. In an order of numbers, a time shows no place."""
+    address = "https://rest.example/events?from={from}"
+    rig = Rig(events=events, named=name.__mod__, time="$.at", unproved=unproved, address=address)
+    items = [{"id": name % one, "at": rig.at(one)} for one in range(11, 24)]
+    monkeypatch.setattr(rig.rest, "fetch", lambda _: Fetched(200, {}, json.dumps({"events": items}).encode()))
     rig.now = rig.at(now_s)
     rig.run(left_ms=1_000)
-    assert [number for number, is_repaired in rig.stored() if is_repaired] == [*range(10, last + 1)]
+    came = [int(str(number).removeprefix("k")) for number, is_repaired in rig.stored() if is_repaired]
+    assert came == [one for one in range(11, 24 if unproved else last + 1) if one not in range(15, events)]
 
 
 def test_an_event_of_an_older_connection_is_no_edge() -> None:
