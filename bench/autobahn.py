@@ -45,7 +45,7 @@ def talk(address: str) -> Iterator[Any]:
     while not is_over and isinstance(arrival := upstream.get(WAITS_S), Opened | Chunk):
         if isinstance(arrival, Opened):
             decoder.opens(arrival.headers)
-            conversation.begins(0, None)
+            conversation.begin(0, None)
             continue
         messages: Sequence[Any]
         failure = None
@@ -53,7 +53,7 @@ def talk(address: str) -> Iterator[Any]:
             messages = decoder.feed(arrival.data)
         except FramingError as raised:
             messages, failure = raised.frames, raised
-        said, _, end = conversation.takes(0, messages, decoder, failure)
+        said, _, end = conversation.take_frames(0, messages, decoder, failure)
         answers = [(one.opcode, one.payload) for one in said if isinstance(one, Send)]
         pongs = [one for one in answers if one[0] == websocket.PONG]
         for opcode, payload in [*pongs, *map(_echo, messages), *(one for one in answers if one not in pongs)]:

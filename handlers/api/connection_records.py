@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 
-from handlers.connection.backoff import Rest
+from handlers.connection.backoff import Backoff
 from handlers.connection.effects import Progress
 from handlers.connection.epochs import NO_EPOCH, Epoch
 from handlers.connection.evidence import UNRECORDED
@@ -83,7 +83,7 @@ class Records:
     cursor_saved_ms: int | None
     connections: Sequence[Connection]
     losses: Sequence[Gap] = ()
-    rest: Rest = field(default_factory=Rest)
+    rest: Backoff = field(default_factory=Backoff)
     is_all: bool = True
     kept_since_ms: int = 0
     damage: tuple[str, ...] = ()

@@ -22,8 +22,8 @@ from handlers.api.answers import at
 from handlers.api.connection_records import OVER, Connection, Connections, Records
 from handlers.connection import evidence, gap_record, ledger
 from handlers.connection.evidence import UNRECORDED, Record
-from handlers.connection.gap_record import FAILED, LACKING, LOST, OPEN, Gap, Interval, Repair
-from handlers.connection.ledger import gaps
+from handlers.connection.gap_record import FAILED, INCOMPLETE, LOST, OPEN, Gap, Interval, Repair
+from handlers.connection.ledger import find_gaps
 from handlers.values import dataclass
 
 
@@ -51,13 +51,13 @@ class Coverage:
     def missing(self) -> list[Gap]:
         """The gaps in which events may be missing, or are."""
         every = self.gaps if self.away is None else (*self.gaps, self.away)
-        return [gap for gap in every if gap.state in LACKING]
+        return [gap for gap in every if gap.state in INCOMPLETE]
 
     def as_json(self) -> dict[str, Any]:
         """Returns the figures and the gaps."""
         whole_ms = self.to_ms - self.since_ms
         # A loss that an upstream announced may have no length, or lie in a gap, or before the first answer.
-        open_parts = map(gap_record.lacking, self.missing)
+        open_parts = map(gap_record.open_part, self.missing)
         within = ((max(from_ms, self.since_ms), min(to_ms, self.to_ms)) for from_ms, to_ms in open_parts)
         lacking = [(from_ms, max(from_ms + 1, to_ms)) for from_ms, to_ms in within]
         waiting = [] if self.waiting_since_ms is None else [(self.waiting_since_ms, self.to_ms)]
@@ -90,19 +90,19 @@ def coverage(status: str, connections: Connections, records: Records) -> Coverag
     if len(run) < len(connections.all) or (shown_records[0].since_ms or 0) < records.lease.started_at_ms:
         # The time before the start is no gap: the stream was stopped.
         shown_records = _from_the_first(shown_records)
-    missed = gaps(shown_records, connections.now_ms, connections.dead_after_ms)
+    missed = find_gaps(shown_records, connections.now_ms, connections.dead_after_ms)
     # An answer that the cursor is too old is not a connection.
     answered = (record for record in shown_records if record.refused != evidence.CURSOR_EXPIRED)
     spans = [(record.opened_ms, _end_ms(connections, record)) for record in answered]
     since_ms = min([record.opened_ms for record in shown_records] + [gap.from_ms for gap in missed])
     away = _away(status, connections, shown_records)
     ends = [_end_ms(connections, record) for record in shown_records] + [gap.to_ms for gap in missed]
-    losses = ledger.corrected((loss for loss in records.losses if loss.fence >= run[0].fence), shown_records)
+    losses = ledger.correct_losses((loss for loss in records.losses if loss.fence >= run[0].fence), shown_records)
     return Coverage(
         since_ms,
         max(ends if away is None else [*ends, away.to_ms]),
         tuple(spans),
-        tuple(sorted(gap_record.applied([*missed, *losses], records.repairs), key=lambda gap: gap.from_ms)),
+        tuple(sorted(gap_record.apply_repairs([*missed, *losses], records.repairs), key=lambda gap: gap.from_ms)),
         away,
         connected_since_ms(spans) if connections.open else None,
         reaches_start(connections, records),
@@ -145,7 +145,7 @@ def known_gaps(status: str, connections: Connections) -> tuple[list[Gap], Gap | 
         return [], None, []
     # Gaps before the oldest of them are recorded.
     shown_records = _from_the_first(shown_records)
-    missed = gaps(shown_records, connections.now_ms, connections.dead_after_ms)
+    missed = find_gaps(shown_records, connections.now_ms, connections.dead_after_ms)
     return missed, _away(status, connections, shown_records), shown_records
 
 
@@ -267,7 +267,7 @@ def lost_events(gaps: Iterable[Gap]) -> int | None:
     """
     total = 0
     last: Gap | None = None
-    for gap in sorted((gap for gap in gaps if gap.state in LACKING), key=lambda gap: gap.from_ms):
+    for gap in sorted((gap for gap in gaps if gap.state in INCOMPLETE), key=lambda gap: gap.from_ms):
         if not is_lost(gap) or gap.events is None or (last and gap.fence != last.fence and gap.from_ms < last.to_ms):
             return None
         total += gap.events

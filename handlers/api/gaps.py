@@ -19,7 +19,7 @@ from handlers.api.part_places import or_of_parts
 from handlers.api.queries import Listing, PageRequest
 from handlers.connection import ledger
 from handlers.connection.evidence import UNRECORDED
-from handlers.connection.gap_record import DELIVERED, Gap, Repair, applied
+from handlers.connection.gap_record import DELIVERED, Gap, Repair, apply_repairs
 from handlers.store.ledger_records import GAP, gap_key
 
 LIMIT, MOST = 100, 1000
@@ -67,14 +67,14 @@ def gap_page(
     last = max(rows, default="") if len(rows) > request.limit else "~"
     # A loss that an upstream announced is only recorded, not computed; its beginning is known better by now.
     losses = {key: gap for key, gap in rows.items() if gap.number}
-    rows |= zip(losses, ledger.corrected(losses.values(), shown_records), strict=True)
+    rows |= zip(losses, ledger.correct_losses(losses.values(), shown_records), strict=True)
     unfounded = {key: gap for key, gap in rows.items() if ledger.is_unfounded(gap, missed, shown_records)}
     rows |= {key: replace(gap, state=DELIVERED) for key, gap in unfounded.items()}
     rows |= {key: gap for gap in missed if after < (key := gap_key(gap)) <= last}
     repairs = {gap_key(gap): (gap, repair) for gap, repair in newest}
     repairs |= {key: (gap, gap.repair) for key, gap in written if gap.repair is not None}
     keys = sorted(rows)
-    rows = dict(zip(keys, applied([rows[key] for key in keys], list(repairs.values())), strict=True))
+    rows = dict(zip(keys, apply_repairs([rows[key] for key in keys], list(repairs.values())), strict=True))
     shown = [
         shown_gap(gap) | {"position": _position(key)}
         for key in keys[: request.limit]

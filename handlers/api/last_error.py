@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from handlers.api import status_words
 from handlers.api.answers import at
 from handlers.api.connection_records import Connection, Connections
-from handlers.connection.backoff import Rest
+from handlers.connection.backoff import Backoff
 from handlers.connection.spending import OVER_BUDGET
 
 # The ends that are not errors.
@@ -43,7 +43,7 @@ class Retries(NamedTuple):
     throttled_ms: int
 
 
-def last_error(status: str, connections: Connections, rest: Rest, retries: Retries) -> dict[str, Any] | None:
+def last_error(status: str, connections: Connections, rest: Backoff, retries: Retries) -> dict[str, Any] | None:
     """Returns the error for JSON; None if nothing failed. `status` is the stream's."""
     lease = connections.lease
     if lease.ending not in _EXPLAINED:
@@ -89,7 +89,7 @@ def last_failed(connections: Connections) -> Connection | None:
 
 
 def _next_try(
-    status: str, connections: Connections, one: Connection, rest: Rest, retries: Retries
+    status: str, connections: Connections, one: Connection, rest: Backoff, retries: Retries
 ) -> tuple[int | None, int | None, str]:
     """Returns when the next try comes, when at the latest, and that in words; None and "" if unknown."""
     now_ms, lease = connections.now_ms, connections.lease
@@ -113,7 +113,7 @@ def _next_try(
     return None, by_ms, "next try soon"
 
 
-def _final_ms(status: str, connections: Connections, one: Connection, rest: Rest) -> int | None:
+def _final_ms(status: str, connections: Connections, one: Connection, rest: Backoff) -> int | None:
     """Returns when a refusal that goes on ends the stream; None if it has passed, or is no such refusal."""
     is_refused = one.http_status > 0 or one.ended_by in ("unreadable", "rejected")
     is_passing = is_refused and not one.is_rejected and rest.kind == "refused"

@@ -130,7 +130,7 @@ def _budget(records: Records, now_ms: int) -> dict[str, Any] | None:
     spending = records.spending
     if spending is None:
         return None
-    today, paused_ms = spending.on(now_ms // DAY_MS), records.lease.paused_until_ms
+    today, paused_ms = spending.for_day(now_ms // DAY_MS), records.lease.paused_until_ms
     return {
         "day_at": at(today.day * DAY_MS),
         "events": today.events,
@@ -139,7 +139,7 @@ def _budget(records: Records, now_ms: int) -> dict[str, Any] | None:
         "events_per_day": today.most_events or None,
         "bytes_per_day": today.most_bytes or None,
         "used_percent": int(100 * today.share),
-        "of": today.of,
+        "of": today.owner,
         "then": today.then,
         "paused_until_at": at(paused_ms) if paused_ms > now_ms else None,
     }

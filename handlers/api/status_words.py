@@ -27,7 +27,7 @@ from typing import Any
 
 from handlers.api.connection_records import UNHEARD, Connection, Connections, Records
 from handlers.connection import epochs
-from handlers.connection.ends import ANSWERED, bounded
+from handlers.connection.ends import ALREADY_ANSWERED, safe_phrase
 from handlers.connection.evidence import UNRECORDED
 from handlers.connection.lease import Lease
 from handlers.connection.liveness import Silence
@@ -91,7 +91,7 @@ def again(connections: Connections) -> str:
     lease = connections.lease
     if lease.moved_to:
         return MOVED
-    if connections.has_its_answer or lease.ending == "StreamBroken" or ANSWERED.message in lease.ending_cause:
+    if connections.has_its_answer or lease.ending == "StreamBroken" or ALREADY_ANSWERED.message in lease.ending_cause:
         return NOT_TWICE
     if connections.has_cursor:
         return FROM_ITS_CURSOR
@@ -151,8 +151,8 @@ def unwell(status: str, connections: Connections, records: Records) -> str:
 def _signs(connections: Connections, records: Records) -> tuple[str, str, str]:
     """Returns in words that ids start over, that the stream is quiet, and how much of its budget is used; "" if not."""
     now_ms, spending = connections.now_ms, records.spending
-    quiet = silence(connections, records).words(records.lease.started_at_ms, now_ms, is_late=bool(records.group))
-    return epochs.words(records.epoch, now_ms), quiet, "" if spending is None else spending.words(now_ms)
+    quiet = silence(connections, records).describe(records.lease.started_at_ms, now_ms, is_late=bool(records.group))
+    return epochs.describe_restart(records.epoch, now_ms), quiet, "" if spending is None else spending.describe(now_ms)
 
 
 def of_connection(cause: str, one: Connection) -> str:
@@ -168,7 +168,7 @@ def of_connection(cause: str, one: Connection) -> str:
 def detail(one: Connection) -> str:
     """Returns more about the end than its one word: the answer's status with its usual name, or our own words."""
     if not one.http_status:
-        return bounded(one.detail)
+        return safe_phrase(one.detail)
     # RFC 9110's name of the status: the upstream's own may be any text.
     known = one.http_status in HTTPStatus._value2member_map_
     return f"{one.http_status} {HTTPStatus(one.http_status).phrase}" if known else str(one.http_status)
@@ -184,7 +184,7 @@ def of_execution(lease: Lease) -> str:
 def of_cause(cause: str) -> str:
     """Returns the function's own message from the Cause of its error; a Cause of another form as it is."""
     message = _MESSAGE.match(cause)
-    return bounded(json.loads(message[1], strict=False) if message else cause)
+    return safe_phrase(json.loads(message[1], strict=False) if message else cause)
 
 
 def what_follows(stream: Mapping[str, Any], within_s: int) -> str:

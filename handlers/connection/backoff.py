@@ -41,7 +41,7 @@ class Pace:
     factor: float = 1.0
     max_s: float = 3600.0
 
-    def rest_ms(self, failures: int) -> int:
+    def backoff_ms(self, failures: int) -> int:
         """The back-off after this many failures in a row, from 1 on."""
         # A hundred doublings exceed every limit and still fit a float.
         times = min(failures - 1, 100)
@@ -50,7 +50,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Backoff:
     """A stream's recorded back-off: how many failures in a row, of which kind, and until when the stream waits.
 
     `reconnection_ms` is what the upstream requested before each new connection, as the profile bounds it. `same_ends`
@@ -71,36 +71,38 @@ class Rest:
     tried_ms: int = 0
 
 
-NO_REST = Rest()
+NO_BACKOFF = Backoff()
 # A connection that was open for this long has shown that the upstream accepts connections.
-LIVED_MS = 1_000
+ACCEPTED_AFTER_MS = 1_000
 
 
-class RestChange(NamedTuple):
+class BackoffChange(NamedTuple):
     """What is recorded, and what it replaces."""
 
-    before: Rest
-    after: Rest
+    before: Backoff
+    after: Backoff
 
 
-def outlived(held: Rest, open_ms: int) -> Rest:
+def backoff_after_open(held: Backoff, open_ms: int) -> Backoff:
     """Returns what replaces `held` once a connection has been open for `open_ms`: the row of failures is over.
 
     The connection's end would be too late for this: its successor has changed the record by then, and the row of
     failures would never end.
     """
-    if not held.failures or open_ms < LIVED_MS:
+    if not held.failures or open_ms < ACCEPTED_AFTER_MS:
         return held
     return without_refusals(held)
 
 
-def failed(before: Rest, kind: FailureKind, now_ms: int, pace: Pace | None, retry_after_s: float | None) -> Rest:
+def backoff_after_failure(
+    before: Backoff, kind: FailureKind, now_ms: int, pace: Pace | None, retry_after_s: float | None
+) -> Backoff:
     """Returns the back-off after one more failure; without a pace, only what the upstream requested counts."""
     failures = before.failures + 1 if before.kind == kind else 1
-    wait_ms = pace.rest_ms(failures) if pace is not None else 0
+    wait_ms = pace.backoff_ms(failures) if pace is not None else 0
     asked_ms = round(retry_after_s * 1000) if retry_after_s is not None else 0
     until_ms = now_ms + max(wait_ms, asked_ms, before.reconnection_ms)
-    return Rest(kind, failures, until_ms, before.reconnection_ms)
+    return Backoff(kind, failures, until_ms, before.reconnection_ms)
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------
@@ -119,7 +121,7 @@ class Refusal:
     limit_ms: int
 
 
-def refused_since_ms(before: Rest, lease: Lease, connected_ms: int | None, now_ms: int) -> int:
+def refused_since_ms(before: Backoff, lease: Lease, connected_ms: int | None, now_ms: int) -> int:
     """Returns since when the upstream has refused, given that it refuses now; `before` is the record until now.
 
     `lease` is that of the claim; a connection was known to be open until `connected_ms`.
@@ -130,7 +132,9 @@ def refused_since_ms(before: Rest, lease: Lease, connected_ms: int | None, now_m
     return min(max(first_ms, connected_ms or 0), now_ms)
 
 
-def refused(before: Rest, refusal: Refusal, now_ms: int, pace: Pace, jitter: float, asked_s: float | None) -> Rest:
+def backoff_after_refusal(
+    before: Backoff, refusal: Refusal, now_ms: int, pace: Pace, jitter: float, asked_s: float | None
+) -> Backoff:
     """Returns the back-off after one more refusal that was not final; `jitter` is from 0 to 1.
 
     The last try comes no later than the instant at which a refusal is final, unless the upstream's Retry-After is
@@ -141,14 +145,14 @@ def refused(before: Rest, refusal: Refusal, now_ms: int, pace: Pace, jitter: flo
     since = max(refusal.since_ms, before.refused_since_ms)
     final_ms = since + refusal.limit_ms
     failures = before.failures + 1 if before.kind == "refused" else 1
-    rest_ms = round(pace.rest_ms(failures) * (1 + JITTER * jitter))
+    backoff_ms = round(pace.backoff_ms(failures) * (1 + JITTER * jitter))
     if final_ms > now_ms:  # it may be past, if the refusal is not final because another connection is open
-        rest_ms = min(rest_ms, final_ms - now_ms)
+        backoff_ms = min(backoff_ms, final_ms - now_ms)
     asked_ms = max(round(1000 * (asked_s or 0)), before.reconnection_ms)
-    until_ms = now_ms + max(asked_ms, rest_ms)
-    return Rest("refused", failures, until_ms, before.reconnection_ms, refused_since_ms=since, final_ms=final_ms)
+    until_ms = now_ms + max(asked_ms, backoff_ms)
+    return Backoff("refused", failures, until_ms, before.reconnection_ms, refused_since_ms=since, final_ms=final_ms)
 
 
-def without_refusals(before: Rest) -> Rest:
+def without_refusals(before: Backoff) -> Backoff:
     """Returns the back-off once something other than a refusal has come."""
     return replace(before, kind="", failures=0, refused_since_ms=0, final_ms=0)

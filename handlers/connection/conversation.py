@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from handlers.connection.effects import Effect, Outcome, Send
-from handlers.connection.ends import ENDED, EXPIRED_CURSOR, End, bounded
+from handlers.connection.ends import ENDED, EXPIRED_CURSOR, End, safe_phrase
 from handlers.connection.evidence import CURSOR_EXPIRED
-from handlers.connection.frame_reading import STORED, taken_apart
+from handlers.connection.frame_reading import STORED, split_frame
 from handlers.connection.pending import Pending
 from handlers.framing.events import parse_json, text_at
 from handlers.framing.frames import Decoded, Decoder, Frame, FramingError, as_frames
@@ -51,14 +51,14 @@ _STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED})
 
 
 class Conversation:
-    """The conversation of a stream's connection; `begins` is called once the upstream has answered.
+    """The conversation of a stream's connection; `begin` is called once the upstream has answered.
 
     `secrets` are the values that its messages hold.
     """
 
     def __init__(self, profile: Profile, stream_id: str, secrets: Secrets) -> None:
         self._profile, self._stream_id, self._secrets = profile, stream_id, secrets
-        self._left: list[Exchange] = []  # not sent yet
+        self._unsent: list[Exchange] = []  # not sent yet
         self._awaited: list[Exchange] = []  # sent and not answered yet
         self._may_refuse = any(one.refuse for one in profile.subscribe)
         self._cursor: str | None = None
@@ -72,61 +72,63 @@ class Conversation:
         self._early: list[Frame] = []  # frames that came before it was connected
         self._early_bytes = 0
         # Replies to events, each with the number of the write that stores it; None for a write that has not begun.
-        self._owed: list[tuple[int | None, Effect]] = []
-        self._instead = ""  # the last message that was not an answer: `refuse` does not name it, or `expect` is wrong
+        self._unsent_replies: list[tuple[int | None, Effect]] = []
+        self._last_unexpected = (
+            ""  # the last message that was not an answer: `refuse` does not name it, or `expect` is wrong
+        )
 
     @property
     def is_complete(self) -> bool:
         """Whether all first messages are sent and answered."""
-        return not (self._left or self._awaited)
+        return not (self._unsent or self._awaited)
 
     @property
-    def awaited(self) -> str:
+    def awaited_message(self) -> str:
         """Which first message has no answer yet, and what came instead; "" if none is awaited."""
-        return f"{self._name_of(self._awaited[0])}{self._heard_instead}" if self._awaited else ""
+        return f"{self._name_of(self._awaited[0])}{self._unexpected_message}" if self._awaited else ""
 
     @property
-    def _heard_instead(self) -> str:
+    def _unexpected_message(self) -> str:
         # Only an end shows it, and many messages may come before the answer.
-        return f"; it said {self._shown(self._instead)}" if self._instead else ""
+        return f"; it said {self._without_secrets(self._last_unexpected)}" if self._last_unexpected else ""
 
     @property
     def due_ms(self) -> int | None:
-        """When to call `passes`; None for never."""
+        """When to call `due_messages`; None for never."""
         answer_by_ms = None if self._answer_by_ms is None else max(self._answer_by_ms, self._unread_until_ms)
         instants = [ms for ms in (answer_by_ms, self._ping_ms) if ms is not None]
         return None if self._is_over or not instants else min(instants)
 
-    def begins(self, now_ms: int, cursor: str | None, places: Secrets | None = None) -> list[Effect]:
+    def begin(self, now_ms: int, cursor: str | None, places: Secrets | None = None) -> list[Effect]:
         """Returns the first messages, which resume after the cursor; `places` are the token and the ticket, if any."""
         self._secrets = {**self._secrets, **(places or {})}
-        self._left, self._cursor = list(self._profile.subscribe), cursor
-        said = self._next(now_ms)
+        self._unsent, self._cursor = list(self._profile.subscribe), cursor
+        said = self._next_messages(now_ms)
         self.is_connected = self.is_complete
         return said
 
-    def _says(self, exchange: Exchange, heard: Any = None) -> Effect:
+    def _message(self, exchange: Exchange, heard: Any = None) -> Effect:
         message = message_of(self._profile, exchange.send, self._stream_id, self._cursor, self._secrets, heard)
         return Send(TEXT, message)
 
-    def _replies(self, frames: Sequence[Frame], *, to_events: bool) -> Iterator[Effect]:
+    def _replies_to(self, frames: Sequence[Frame], *, to_events: bool) -> Iterator[Effect]:
         """Yields the replies to the frames that are stored, or to those that are not."""
         for frame in frames:
             reply = next((one for one in self._profile.reply if _fits(one.expect, frame)), None)
-            if reply is not None and (taken_apart(self._profile, frame, 0)[0] in STORED) == to_events:
-                yield self._says(reply, parse_json(frame.data))
+            if reply is not None and (split_frame(self._profile, frame, 0)[0] in STORED) == to_events:
+                yield self._message(reply, parse_json(frame.data))
 
-    def acknowledges(self, pending: Pending) -> list[Effect]:
+    def replies_to_stored(self, pending: Pending) -> list[Effect]:
         """Returns the replies to the events that are stored by now; call it once those that were taken are written."""
-        owed = [(pending.writes if number is None else number, one) for number, one in self._owed]
-        self._owed = [(number, one) for number, one in owed if number > pending.answered]
-        return [] if self._is_over else [one for number, one in owed if number <= pending.answered]
+        owed = [(pending.writes if number is None else number, one) for number, one in self._unsent_replies]
+        self._unsent_replies = [(number, one) for number, one in owed if number > pending.answered_writes]
+        return [] if self._is_over else [one for number, one in owed if number <= pending.answered_writes]
 
-    def _shown(self, text: str) -> str:
+    def _without_secrets(self, text: str) -> str:
         """Returns the upstream's words without secrets, ready to be shown."""
-        return bounded(hidden(text, self._secrets.values()))
+        return safe_phrase(hidden(text, self._secrets.values()))
 
-    def takes(
+    def take_frames(
         self, now_ms: int, decoded: Decoded, decoder: Decoder, failure: FramingError | None
     ) -> tuple[list[Effect], Decoded, End | None]:
         """Returns the next messages, the frames that count by now, and what ends the connection.
@@ -134,28 +136,28 @@ class Conversation:
         `decoder` has decoded the bytes; `failure` is why it can decode no more.
         """
         listens = self._may_refuse or self._answer_by_ms is not None
-        said, end = self._hears(now_ms, as_frames(decoded)) if listens else ([], None)
+        said, end = self._match_answers(now_ms, as_frames(decoded)) if listens else ([], None)
         if self._profile.reply:
-            said += self._replies(as_frames(decoded), to_events=False)
+            said += self._replies_to(as_frames(decoded), to_events=False)
         if not self.is_connected:
-            decoded = self._keeps(as_frames(decoded))
+            decoded = self._hold_until_connected(as_frames(decoded))
         if self._profile.reply:
-            self._owed += [(None, one) for one in self._replies(as_frames(decoded), to_events=True)]
+            self._unsent_replies += [(None, one) for one in self._replies_to(as_frames(decoded), to_events=True)]
         if isinstance(decoder, WebSocketDecoder):
             # Section 5.5.2: "Upon receipt of a Ping frame, an endpoint MUST send a Pong frame in response".
             said += [] if self._is_over else [Send(PONG, payload) for payload in decoder.pings]
             decoder.pings.clear()
             if decoder.ended is not None and end is None:
                 # Section 5.5.1: an endpoint that has not sent one "MUST send a Close frame in response".
-                said += self.leaves(decoder.ended.code)
-                end = self._closed(decoder.ended)
+                said += self.closing_messages(decoder.ended.code)
+                end = self._end_after_close(decoder.ended)
         if failure is not None:
-            said += self.leaves(failure.code if isinstance(failure, BadMessage) else TOO_BIG)
+            said += self.closing_messages(failure.code if isinstance(failure, BadMessage) else TOO_BIG)
             if not self.is_connected:
                 end = end or End(Outcome("StreamDropped", "", str(failure)), failure.reason)
         return said, decoded, end
 
-    def _keeps(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+    def _hold_until_connected(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         """Returns all frames that have come once events count; until then keeps them and returns nothing."""
         kind = self._profile.marks.kind
         self._early += frames
@@ -168,11 +170,11 @@ class Conversation:
         early, self._early = self._early, []
         return early
 
-    def _closed(self, ended: Ended) -> End:
+    def _end_after_close(self, ended: Ended) -> End:
         """Returns how a close by the upstream ends the connection."""
         profile, code = self._profile, ended.code
-        reason = f": {self._shown(ended.reason)}" if ended.reason else ""
-        before = f" before it answered {self.awaited}" if self._awaited else ""
+        reason = f": {self._without_secrets(ended.reason)}" if ended.reason else ""
+        before = f" before it answered {self.awaited_message}" if self._awaited else ""
         message = f"the upstream closed the socket with {code}{reason}{before}"
         match profile.close_meaning(code):
             case "ended":
@@ -185,17 +187,17 @@ class Conversation:
                 is_final = dict(profile.close_codes).get(code) == "rejected"
                 limit_ms = 0 if is_final else profile.reject_after_ms
                 return End(Outcome("StreamRejected", "", message, detail=message), "rejected", refused_ms=limit_ms)
-        return End(Outcome("StreamDropped", "", message), "ended_by_upstream", asks_lease=True)
+        return End(Outcome("StreamDropped", "", message), "ended_by_upstream", should_check_lease=True)
 
-    def _next(self, now_ms: int) -> list[Effect]:
+    def _next_messages(self, now_ms: int) -> list[Effect]:
         """Returns the messages to send up to one that needs an answer.
 
         An entry without a message is awaited together with the one before it, because answers may come in any order.
         """
         effects: list[Effect] = []
-        while self._left and (not self._awaited or self._left[0].send is None):
-            exchange = self._left.pop(0)
-            effects += [] if exchange.send is None else [self._says(exchange)]
+        while self._unsent and (not self._awaited or self._unsent[0].send is None):
+            exchange = self._unsent.pop(0)
+            effects += [] if exchange.send is None else [self._message(exchange)]
             self._awaited += [exchange] if exchange.expect else []
         self._answer_by_ms = now_ms + self._awaited[0].within_ms if self._awaited else None
         if self.is_complete:
@@ -203,12 +205,12 @@ class Conversation:
             self._ping_ms = None if ping is None else now_ms + ping.every_ms
         return effects
 
-    def _hears(self, now_ms: int, frames: Sequence[Frame]) -> tuple[list[Effect], End | None]:
+    def _match_answers(self, now_ms: int, frames: Sequence[Frame]) -> tuple[list[Effect], End | None]:
         """Returns the next messages if `frames` hold the answer, and the end if they hold a refusal."""
         effects: list[Effect] = []
         for frame in frames:
             # Refusals are matched first: many look like an answer with an error added.
-            if self._may_refuse and (refused := self._refused(frame)) is not None:
+            if self._may_refuse and (refused := self._end_if_refused(frame)) is not None:
                 return effects, refused
             if self._awaits_pong:
                 ping = self._profile.ping
@@ -216,13 +218,13 @@ class Conversation:
                     self._awaits_pong, self._answer_by_ms = False, None
             elif (answered := next((one for one in self._awaited if _fits(one.expect, frame)), None)) is not None:
                 self._awaited.remove(answered)
-                effects += self._next(now_ms)
-                self._instead = ""
+                effects += self._next_messages(now_ms)
+                self._last_unexpected = ""
             elif self._awaited and isinstance(frame.data, str):
-                self._instead = frame.data[:SEARCHED]
+                self._last_unexpected = frame.data[:SEARCHED]
         return effects, None
 
-    def _refused(self, frame: Frame) -> End | None:
+    def _end_if_refused(self, frame: Frame) -> End | None:
         """Returns the end if the frame refuses a first message: an awaited one, or else the last whose mark fits."""
         exchanges = (*self._awaited, *reversed(self._profile.subscribe))
         exchange = next((one for one in exchanges if _fits(one.refuse, frame)), None)
@@ -231,11 +233,11 @@ class Conversation:
             return None
         said = None if exchange.reason is None else text_at(parse_json(frame.data), exchange.reason)
         said = said if said is not None else frame.data if isinstance(frame.data, str) else "no text"
-        message = f"the upstream refused {self._name_of(exchange)}: {self._shown(said)}"
+        message = f"the upstream refused {self._name_of(exchange)}: {self._without_secrets(said)}"
         limit_ms = self._profile.reject_after_ms
         return End(Outcome("StreamRejected", "", message, detail=message), "rejected", refused_ms=limit_ms)
 
-    def passes(self, now_ms: int, unread_ms: int | None = None) -> tuple[list[Effect], End | None]:
+    def due_messages(self, now_ms: int, unread_ms: int | None = None) -> tuple[list[Effect], End | None]:
         """Returns the messages that are due, and the end if an answer has not come in time.
 
         `unread_ms` is when the oldest unread bytes arrived; None if all are read.
@@ -244,9 +246,11 @@ class Conversation:
             return [], None
         if self._answer_by_ms is not None and now_ms >= self._answer_by_ms:
             if unread_ms is None or unread_ms >= self._answer_by_ms:
-                first = "" if self._awaits_pong else f"{self._name_of(self._awaited[0])} in time{self._heard_instead}"
+                first = (
+                    "" if self._awaits_pong else f"{self._name_of(self._awaited[0])} in time{self._unexpected_message}"
+                )
                 outcome = Outcome("StreamDropped", "", f"the upstream did not answer {first or 'ping in time'}")
-                return [], End(outcome, "stalled", asks_lease=True)
+                return [], End(outcome, "stalled", should_check_lease=True)
             # The answer may be among the bytes that came in time and are unread because the store is slow.
             self._unread_until_ms = now_ms + UNREAD_POLL_MS
         ping = self._profile.ping
@@ -255,12 +259,12 @@ class Conversation:
         self._ping_ms = now_ms + ping.every_ms
         if ping.expect and self._answer_by_ms is None:
             self._awaits_pong, self._answer_by_ms = True, now_ms + ping.within_ms
-        return [Send(PING, b"") if ping.send is None else self._says(ping)], None
+        return [Send(PING, b"") if ping.send is None else self._message(ping)], None
 
     def _name_of(self, exchange: Exchange) -> str:
         return f"subscribe[{self._profile.subscribe.index(exchange)}]"
 
-    def leaves(self, code: int | None = None) -> list[Effect]:
+    def closing_messages(self, code: int | None = None) -> list[Effect]:
         """Returns the last messages: the profile's own, then a close; with a `code` only the close.
 
         A second call returns nothing.
@@ -269,7 +273,7 @@ class Conversation:
         if was_over:
             return []
         leave = self._profile.leave
-        words = [] if leave is None or code is not None else [self._says(leave)]
+        words = [] if leave is None or code is not None else [self._message(leave)]
         return [*words, Send(CLOSE, close_payload(NORMAL if code is None else code))]
 
 

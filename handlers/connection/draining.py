@@ -39,16 +39,16 @@ def watch_ms(profile: Profile) -> int:
 class Draining:
     """The state of a connection's end, while it leaves or before it does.
 
-    `outcome` is its own reason to end; where `asks_lease`, the lease may give another. The connection waits until
-    `until_ms` (None before it leaves) for what is not stored yet; then it watches its successor for at most `watch_ms`,
-    and reads the lease at `lease_due_ms`. Once `is_closed`, nothing more can come from the upstream. `again` is whether
-    the profile allows its request to be made twice.
+    `outcome` is its own reason to end; where `should_check_lease`, the lease may give another. The connection waits
+    until `until_ms` (None before it leaves) for what is not stored yet; then it watches its successor for at most
+    `watch_ms`, and reads the lease at `lease_due_ms`. Once `is_closed`, nothing more can come from the upstream.
+    `again` is whether the profile allows its request to be made twice.
     """
 
     watch_ms: int
     again: bool = True
     outcome: Outcome = ends.LET_GO
-    asks_lease: bool = False
+    should_check_lease: bool = False
     until_ms: int | None = None
     lease_due_ms: int | None = None
     is_closed: bool = False
@@ -57,21 +57,21 @@ class Draining:
         """Whether all that was read is stored, and nothing more can come."""
         return self.is_closed and record.pending.is_stored
 
-    def because(self, end: End, record: Record) -> None:
+    def set_reason(self, end: End, record: Record) -> None:
         """Records why it ends; even while it leaves, bytes that it had read before may give another reason."""
-        self.outcome, self.asks_lease = end.outcome, end.asks_lease
-        record.ends(end.ended_by, end.outcome)
+        self.outcome, self.should_check_lease = end.outcome, end.should_check_lease
+        record.set_end(end.ended_by, end.outcome)
 
-    def begins(self, now_ms: int, record: Record, intake: Intake, lifetime: Lifetime, has_asked: bool) -> list[Effect]:
+    def begin(self, now_ms: int, record: Record, intake: Intake, lifetime: Lifetime, has_asked: bool) -> list[Effect]:
         """Returns how the upstream is closed; there is nothing to close unless the connection `has_asked` for it."""
-        self.until_ms = lifetime.drains_until_ms(now_ms)
+        self.until_ms = lifetime.drain_until_ms(now_ms)
         self.is_closed = self.is_closed or not has_asked
-        record.closes()
-        last_words = intake.leaves()
+        record.end_reading()
+        last_words = intake.closing_messages()
         says = last_words if has_asked and not self.is_closed else []
         return [*says, *([CloseUpstream()] if has_asked else [])]
 
-    def drained(
+    def proceed(
         self, now_ms: int, record: Record, intake: Intake, lifetime: Lifetime, lease: Lease, has_turn: bool
     ) -> list[Effect]:
         """Returns what follows once everything that was read is stored; nothing before that.
@@ -82,43 +82,47 @@ class Draining:
             return waited
         if not self.is_drained(record):
             return []
-        if unfinished := intake.unfinished(now_ms, record):
+        if unfinished := intake.take_unfinished(now_ms, record):
             return unfinished
         record.unterminated_bytes = intake.tail_bytes()
-        progress, cursor = record.save(now_ms, is_open=False), record.pending.take()
+        progress, cursor = record.save(now_ms, is_open=False), record.pending.take_cursor()
         # If the request must not be made twice and may have begun, the turn is kept. Otherwise the other lane, which
         # waits for it, would make the request again before the machine learns of this end.
-        keeps_turn = not self.again and ends.once(self.outcome, progress) != self.outcome
+        keeps_turn = not self.again and ends.without_retry(self.outcome, progress) != self.outcome
         # If this connection was never answered, an older one may still be open, and must not count as closed.
         is_released = record.opened_ms is not None or (has_turn and not keeps_turn)
         effects: list[Effect] = [SaveRecord(progress)]
         if cursor is not None and not is_released:
             effects = [ReplaceCursor(cursor, progress)]
-        if record.shows_gaps:
-            effects += record.gaps(lifetime.ttl_ms, leaves_some=self.asks_lease)
+        if record.may_show_gaps:
+            effects += record.search_gaps(lifetime.ttl_ms, leaves_some=self.should_check_lease)
         if is_released:
             effects.append(Release(cursor, progress, is_relieved=lease.connected_token > record.fence))
-        if not self.asks_lease:
+        if not self.should_check_lease:
             return [*effects, Finish(self.outcome)]
-        self.until_ms = lifetime.watches_until_ms(now_ms, self.watch_ms)
+        self.until_ms = lifetime.watch_until_ms(now_ms, self.watch_ms)
         self.lease_due_ms = None if is_released else now_ms  # the answer to the release is the lease
         return effects
 
-    def explained(self, now_ms: int, record: Record, lifetime: Lifetime, lease: Lease, view: LeaseView) -> list[Effect]:
+    def finish_if_explained(
+        self, now_ms: int, record: Record, lifetime: Lifetime, lease: Lease, view: LeaseView
+    ) -> list[Effect]:
         """Returns the end that the lease explains; nothing while a successor that claimed may still connect."""
-        if not self.asks_lease or not self.is_drained(record):
+        if not self.should_check_lease or not self.is_drained(record):
             return []
-        takeover = None if lifetime.keeps(lease) else ends.taken_over(lease, lifetime.is_superseded(lease))
-        outcome = ends.explained(view, self.outcome, takeover)
+        takeover = (
+            None if lifetime.should_stay(lease) else ends.outcome_of_takeover(lease, lifetime.is_superseded(lease))
+        )
+        outcome = ends.outcome_by_lease(view, self.outcome, takeover)
         if outcome is None:
             self.lease_due_ms = now_ms + WATCH_POLL_MS
             return []
         if outcome is not takeover:
             return [Finish(outcome)]
-        record.ends("taken_over", outcome)
+        record.set_end("taken_over", outcome)
         return [SaveRecord(record.save(now_ms, is_open=False)), Finish(outcome)]
 
-    def passes(self, now_ms: int, record: Record) -> list[Effect]:
+    def finish_if_overdue(self, now_ms: int, record: Record) -> list[Effect]:
         """Returns the end once the time to explain it is over; nothing before that."""
         if self.until_ms is None or now_ms < self.until_ms:
             return []

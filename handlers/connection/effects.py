@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from handlers.connection.backoff import RestChange
+from handlers.connection.backoff import BackoffChange
 from handlers.connection.liveness import Silence
 from handlers.framing.events import StreamEvent
 from handlers.values import dataclass
@@ -16,23 +16,23 @@ from handlers.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Raise the stream's fencing token; answered by Claimed, ClaimRefused or RestOwed.
+    """Raise the stream's fencing token; answered by Claimed, ClaimRefused or BackoffOwed.
 
-    `after_fence` is the last token that this invocation has claimed, 0 if this is its first. `rest_until_ms` is the
+    `after_fence` is the last token that this invocation has claimed, 0 if this is its first. `backoff_until_ms` is the
     end of the back-off as the invocation knows it; if another one is recorded, the claim is refused. If `expires_at_ms`
     is not 0, the claim also takes the turn until then, provided that no connection is open and none has claimed since
     `after_fence`; the lease in the answer shows whether it did.
 
     If `try_until_ms` is not 0, the claim takes the try after a back-off that is over: no other claims until then, or
-    until the record says how the try ended. If it `has_rested`, the claim is also refused when a connection newer than
-    `after_fence` is connected, or when an execution has let go of the stream meanwhile.
+    until the record says how the try ended. If it `has_backed_off`, the claim is also refused when a connection newer
+    than `after_fence` is connected, or when an execution has let go of the stream meanwhile.
     """
 
     after_fence: int = 0
-    rest_until_ms: int = 0
+    backoff_until_ms: int = 0
     expires_at_ms: int = 0
     try_until_ms: int = 0
-    has_rested: bool = False
+    has_backed_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +164,13 @@ class Progress:
 class MarkConnected:
     """Record that this connection is connected, and that it counts as dead at `expires_at_ms` unless it renews.
 
-    That ends its try: the same write replaces the back-off by `rest`, unless another one was recorded since.
+    That ends its try: the same write replaces the back-off by `backoff`, unless another one was recorded since.
     """
 
     fence: int
     expires_at_ms: int
     progress: Progress
-    rest: RestChange | None = None
+    backoff: BackoffChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +178,13 @@ class Heartbeat:
     """Renew the lease to `expires_at_ms`, with the record and the cursor, unless that is None; answered by LeaseRead.
 
     Nothing is written if a newer connection is connected; the answer shows that. The same write replaces the back-off
-    by `rest`, unless another one was recorded since.
+    by `backoff`, unless another one was recorded since.
     """
 
     cursor: str | None
     progress: Progress
     expires_at_ms: int
-    rest: RestChange | None = None
+    backoff: BackoffChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,14 +214,14 @@ class CloseUpstream:
 class Release:
     """Record that this connection's upstream connection is closed, with its record as it ends; answered by LeaseRead.
 
-    The same write saves its cursor, unless that is None or a newer connection is connected. It saves `rest`, the
+    The same write saves its cursor, unless that is None or a newer connection is connected. It saves `backoff`, the
     back-off after it, unless a stop is requested, or another connection has claimed or recorded another back-off since.
     `is_relieved` says that a newer connection is known to be connected: then only the mark is written.
     """
 
     cursor: str | None
     progress: Progress
-    rest: RestChange | None = None
+    backoff: BackoffChange | None = None
     is_relieved: bool = False
 
 

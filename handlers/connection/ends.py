@@ -38,7 +38,7 @@ class End(NamedTuple):
 
     outcome: Outcome
     ended_by: str
-    asks_lease: bool = False
+    should_check_lease: bool = False
     refused_ms: int | None = None
     is_expired: bool = False
 
@@ -46,33 +46,33 @@ class End(NamedTuple):
 NOT_RENEWED = End(
     Outcome("StreamDropped", "", "its lease was not renewed: closed before another connection opens"),
     "let_go",
-    asks_lease=True,
+    should_check_lease=True,
 )
-AT_DEADLINE = End(EXPIRED, "expired", asks_lease=True)
+AT_DEADLINE = End(EXPIRED, "expired", should_check_lease=True)
 
 
-def refused(claim: ClaimRefused) -> Outcome:
+def refused_claim(claim: ClaimRefused) -> Outcome:
     """Returns the end of a connection whose claim the store refused, as its lease explains it."""
     if claim.is_relieved:
-        return taken_over(claim.lease, is_superseded=False)
+        return outcome_of_takeover(claim.lease, is_superseded=False)
     status = "stopped" if claim.lease.stop else "superseded"
     return Outcome("", status, f"the claim was refused: {status}")
 
 
-def dropped(closed: Closed, was_connected: bool, reject_after_ms: int) -> End:
+def end_of_drop(closed: Closed, was_connected: bool, reject_after_ms: int) -> End:
     """Returns the end of a connection that the network ended, unless the lease explains it otherwise.
 
-    It is StreamRejected if the request cannot be made; `judged` decides whether that is final.
+    It is StreamRejected if the request cannot be made; `outcome_of_refusal` decides whether that is final.
     """
     detail = f": {closed.detail}" if closed.detail else ""
     verb = "closed" if was_connected else "not opened"
     is_rejected = closed.reason == "rejected"
     error, limit_ms = ("StreamRejected", reject_after_ms) if is_rejected else ("StreamDropped", None)
     outcome = Outcome(error, "", f"the stream was {verb} ({closed.reason}){detail}", detail=closed.detail)
-    return End(outcome, closed.reason, asks_lease=not is_rejected, refused_ms=limit_ms)
+    return End(outcome, closed.reason, should_check_lease=not is_rejected, refused_ms=limit_ms)
 
 
-def judged(outcome: Outcome, refusal: Refusal, now_ms: int, *, is_alone: bool) -> Outcome:
+def outcome_of_refusal(outcome: Outcome, refusal: Refusal, now_ms: int, *, is_alone: bool) -> Outcome:
     """Returns the end of a connection that was refused: StreamDropped while the refusal may pass.
 
     `is_alone` is whether no other connection of the stream is open: nothing is final before.
@@ -86,30 +86,30 @@ def judged(outcome: Outcome, refusal: Refusal, now_ms: int, *, is_alone: bool) -
     return replace(outcome, error="StreamDropped", message=f"{outcome.message}: final {until}")
 
 
-def taken_over(lease: Lease, is_superseded: bool) -> Outcome:
+def outcome_of_takeover(lease: Lease, is_superseded: bool) -> Outcome:
     """Returns the end of a relieved connection: its lane waits, or ends if another execution has the stream."""
     if is_superseded:
         return SUPERSEDED
     return Outcome("StreamTakenOver", "", f"connection {lease.connected_token} has taken over")
 
 
-def paused(pause_s: float) -> End:
+def end_for_pause(pause_s: float) -> End:
     """Returns the end of a connection whose stream has used up its budget, `pause_s` before the day is over."""
     words = "the budget of the day is used up: paused until 00:00 UTC"
     outcome = Outcome("StreamDropped", "", words, retry_after_s=pause_s, detail="the budget of the day is used up")
     return End(outcome, OVER_BUDGET)
 
 
-def late(outcome: Outcome, late_s: int) -> Outcome:
+def outcome_of_late_takeover(outcome: Outcome, late_s: int) -> Outcome:
     """Returns the end of a connection that was taken over late: its lane waits that much less."""
     return Outcome(outcome.error, "", f"{outcome.message}; late by {late_s} s")
 
 
 # After these ends the upstream has certainly not begun the request, or has refused it.
-NOT_TAKEN_UP = frozenset({"refused", "unreachable", "tls", "rejected", "no_token", "no_ticket", "claimed_by_successor"})
+NOT_BEGUN = frozenset({"refused", "unreachable", "tls", "rejected", "no_token", "no_ticket", "claimed_by_successor"})
 
 
-def once(outcome: Outcome, progress: Progress) -> Outcome:
+def without_retry(outcome: Outcome, progress: Progress) -> Outcome:
     """Returns the end of a request that must not be made twice: it is not retried if the upstream may have begun it.
 
     After a refusal, or if the upstream was not reached, nothing has begun.
@@ -119,27 +119,29 @@ def once(outcome: Outcome, progress: Progress) -> Outcome:
     # RFC 9110, section 15.6: after a 503 the request has not begun; after a 500, 502 or 504 that is unknown.
     is_failure = outcome.error == "StreamDropped" and outcome.http_status >= 500 and outcome.http_status != 503
     has_begun = progress.opened_ms is not None or is_failure
-    if not has_begun and (not progress.fence or progress.ended_by in NOT_TAKEN_UP):
+    if not has_begun and (not progress.fence or progress.ended_by in NOT_BEGUN):
         return outcome
     words = f"it ended without its end mark and is not requested again: {outcome.message}"
     return Outcome("StreamBroken", "", words, detail=outcome.detail)
 
 
-ANSWERED = Outcome(
+ALREADY_ANSWERED = Outcome(
     "InvalidRequest",
     "",
     "the stream has its one answer already: request another under another id (name:2)",
 )
 
 
-def asked_already(is_alive: bool) -> Outcome:
+def repeated_request(is_alive: bool) -> Outcome:
     """Returns the end of a connection that would repeat another's request, which must be made only once."""
     if is_alive:
         return Outcome("StreamTakenOver", "", "another connection reads what must not be requested twice")
     return Outcome("StreamBroken", "", "it must not be requested twice, and the earlier request's outcome is unknown")
 
 
-def asked_before(lease: Lease, connected_ms: int | None, now_ms: int, ttl_ms: int, died: str) -> Outcome | None:
+def outcome_if_requested_before(
+    lease: Lease, connected_ms: int | None, now_ms: int, ttl_ms: int, died: str
+) -> Outcome | None:
     """Returns the end if another connection has made the request that must not be made twice; else None.
 
     `connected_ms` is until when any connection is known to have been open, `ttl_ms` how long a lease lasts.
@@ -148,18 +150,18 @@ def asked_before(lease: Lease, connected_ms: int | None, now_ms: int, ttl_ms: in
     has_turn = lease.connected_token > lease.released_token
     renewed_ms = lease.expires_at_ms - ttl_ms if has_turn else 0
     if is_alive or max(renewed_ms, connected_ms or 0) >= max(1, lease.started_at_ms):
-        return asked_already(is_alive)
-    return None if connected_ms is None else ANSWERED
+        return repeated_request(is_alive)
+    return None if connected_ms is None else ALREADY_ANSWERED
 
 
-def renewal_due(outcome: Outcome) -> Outcome:
+def with_renewal_due(outcome: Outcome) -> Outcome:
     """Returns the end of a cycle in which a renewal is due; the machine itself counts failures, not usual ends."""
     if outcome.error not in ("StreamTakenOver", "ConnectionExpired"):
         return outcome
     return Outcome("RenewalDue", "", f"{outcome.error}: {outcome.message}")
 
 
-def explained(view: LeaseView, ending: Outcome, takeover: Outcome | None) -> Outcome | None:
+def outcome_by_lease(view: LeaseView, ending: Outcome, takeover: Outcome | None) -> Outcome | None:
     """Returns the end of a closed connection that sees `view` in the lease; None while a successor may still connect.
 
     `takeover` is its end if it was taken over; None if no successor takes over from it.
@@ -174,7 +176,7 @@ def explained(view: LeaseView, ending: Outcome, takeover: Outcome | None) -> Out
 MOST_CHARACTERS = 300
 
 
-def bounded(text: str) -> str:
+def safe_phrase(text: str) -> str:
     """Returns a phrase in a form that is safe to show: bounded, on one line, with visible characters only.
 
     It is written into the ledger and shown by the API and in a terminal, so it must neither move a cursor there by a

@@ -12,8 +12,8 @@ before the third are stored where the new epoch will look for them. And if two w
 first stores the event and the second finds it.
 
 An id that is a number shows more: new events whose ids are no larger than the cursor that was sent belong to a new
-count; events that follow the cursor do not. So a connection that begins with such events (`Beginning`) proves nothing
-about the time before it.
+count; events that follow the cursor do not. So a connection that begins with such events (`RestartDetector`) proves
+nothing about the time before it.
 
 Pure. Invariant: an event counts as known only if its body is the same, and only since the newest epoch began.
 """
@@ -58,15 +58,15 @@ NO_EPOCH = Epoch()
 class Row(NamedTuple):
     """How many known keys came in a row with other bodies, and since when; `key` is the newest.
 
-    `untold` of these events are not stored, and no loss counts them yet.
+    `unreported` of these events are not stored, and no loss counts them yet.
     """
 
     length: int = 0
     since_ms: int = 0
-    untold: int = 0
+    unreported: int = 0
     key: str = ""
 
-    def written(self, from_ms: int) -> str:
+    def to_text(self, from_ms: int) -> str:
         """Returns it as a text for `epochs_of`; "" for none. The first happened at `from_ms`, 0 if that is unknown."""
         since_ms = min(from_ms or self.since_ms, self.since_ms)
         return "/".join(map(str, self._replace(since_ms=since_ms))) if self.length else ""
@@ -75,7 +75,7 @@ class Row(NamedTuple):
 NO_ROW = Row()
 
 
-def words(epoch: Epoch, now_ms: int) -> str:
+def describe_restart(epoch: Epoch, now_ms: int) -> str:
     """Returns what to report about a stream in this epoch; "" if its ids have not started over recently."""
     if not epoch.seen_ms or now_ms >= epoch.seen_ms + SHOWN_MS:
         return ""
@@ -83,7 +83,7 @@ def words(epoch: Epoch, now_ms: int) -> str:
     return f"its ids start over: new events with known ids {how}"
 
 
-def other_keys(key: str) -> Iterator[str]:
+def alternative_keys(key: str) -> Iterator[str]:
     """The keys that an event may get instead of its own, in the order in which they are tried."""
     if len(key.encode()) + len(f"#{MOST_KEYS}") > MAX_KEY_BYTES:
         key = hashlib.sha256(key.encode()).hexdigest()
@@ -94,11 +94,11 @@ def other_keys(key: str) -> Iterator[str]:
 class Epochs:
     """The epochs that one connection knows; `begins` is whether its profile begins new ones, `is_stored` as in Epoch.
 
-    `row` may have begun on an earlier connection: on a slow stream each one brings only an event or two.
-    `depth` is how many keys of the last event were taken already: as many of the next event's are read together.
-    `beside_ms` is when the connection before opened, if it may still be open: both may bring what came since.
-    `is_beside` is whether they may have brought the last event that `met` recorded. `is_resumed` is whether the
-    connection requested what came after a cursor.
+    `row` may have begun on an earlier connection: on a slow stream each one brings only an event or two. `depth` is how
+    many keys of the last event were taken already: as many of the next event's are read together. `beside_ms` is when
+    the connection before opened, if it may still be open: both may bring what came since. `is_beside` is whether they
+    may have brought the last event that `record_conflict` recorded. `is_resumed` is whether the connection requested
+    what came after a cursor.
     """
 
     epoch: Epoch
@@ -112,11 +112,11 @@ class Epochs:
     _last: int = -1
     _lost: tuple[int, int] = (0, 0)
 
-    def has(self, at_ms: int) -> bool:
+    def is_in_newest(self, at_ms: int) -> bool:
         """Whether an event that came at `at_ms` belongs to the newest epoch."""
         return not self.begins or at_ms >= self.epoch.since_ms - SLACK_MS
 
-    def met(self, count: int, key: str, came_ms: int, now_ms: int, other_ms: int) -> None:
+    def record_conflict(self, count: int, key: str, came_ms: int, now_ms: int, other_ms: int) -> None:
         """Records that the connection's event `count` has another body than one of this epoch with its key.
 
         The event first came at `came_ms`, the other one at `other_ms`. The last of several in a row begins an epoch, as
@@ -130,7 +130,7 @@ class Epochs:
         is_repeated = key == row.key and (self.is_resumed or count > 0)
         if not is_repeated:
             since_ms = min(row.since_ms or came_ms, came_ms)
-            row = Row(row.length + 1, since_ms, row.untold + (not self.is_stored), key)
+            row = Row(row.length + 1, since_ms, row.unreported + (not self.is_stored), key)
         if row.length >= IN_A_ROW and self.begins:
             self.epoch, row = Epoch(known.number + 1, row.since_ms, now_ms, True), NO_ROW
         elif row.length >= IN_A_ROW and not self.is_beside and now_ms >= known.seen_ms + AGAIN_MS:
@@ -139,13 +139,13 @@ class Epochs:
             self.epoch = Epoch(known.number, since_ms, now_ms, self.is_stored)
         # Both connections of a handover may bring an event with other bodies, as of an upstream that writes its time
         # into each. The row ends with what both brought; if it goes on, all of it counts.
-        if row.untold and words(self.epoch, now_ms) and not self.is_beside:
+        if row.unreported and describe_restart(self.epoch, now_ms) and not self.is_beside:
             lost, from_ms = self._lost
-            self._lost = lost + row.untold, min(from_ms or row.since_ms, row.since_ms)
-            row = row._replace(since_ms=0, untold=0)
+            self._lost = lost + row.unreported, min(from_ms or row.since_ms, row.since_ms)
+            row = row._replace(since_ms=0, unreported=0)
         self.row = row
 
-    def lost(self, count: int) -> tuple[int, int]:
+    def take_lost(self, count: int) -> tuple[int, int]:
         """Returns how many events are known to be lost since the last call, and since when; `count` came in all."""
         lost, self._lost = self._lost, (0, 0)
         if self._last != count - 1:
@@ -153,7 +153,7 @@ class Epochs:
         return lost
 
 
-class Beginning:
+class RestartDetector:
     """Counts the events of a restarted count that come first on a connection which resumed after a cursor.
 
     `row` is their number: it is 0 again once an event comes that follows the cursor, unless enough came before that. A
@@ -168,7 +168,7 @@ class Beginning:
         # repeated, and whether others have larger ids; None if they cannot be compared.
         self._before: deque[tuple[int, int, bool] | None] = deque()
 
-    def sent(self, events: Sequence[StreamEvent], *, joins: bool) -> None:
+    def record_sent(self, events: Sequence[StreamEvent], *, joins: bool) -> None:
         """Records the events of a write; with `joins` they are part of the newest one."""
         if self._is_over:
             return
@@ -196,7 +196,7 @@ class Beginning:
         waiting = () if self._is_over else (sent for sent in self._before if sent is not None)
         return self.row > 0 or any(before >= (IN_A_ROW if follows else 1) for before, _, follows in waiting)
 
-    def stored(self, written: Written, *, drops: bool) -> None:
+    def record_stored(self, written: Written, *, drops: bool) -> None:
         """Records the answer to the oldest write; `drops` is whether other bodies under known keys are not stored."""
         if self._is_over:
             return
@@ -220,7 +220,7 @@ def _number(text: str | None) -> int | None:
 
 
 def epochs_of(on_conflict: OnConflict | None, epoch: Epoch = NO_EPOCH, row: str = "") -> Epochs:
-    """Returns the epochs for a connection that opens in this epoch, by its profile; `row` is as `written` wrote it."""
+    """Returns the epochs for a connection that opens in this epoch, by its profile; `row` is from `Row.to_text`."""
     parts = row.split("/", 3)
     is_row = len(parts) == len(Row._fields) and all(map(str.isdecimal, parts[:3]))
     before = Row(int(parts[0]), int(parts[1]), int(parts[2]), parts[3]) if is_row else NO_ROW

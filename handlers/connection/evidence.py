@@ -52,10 +52,10 @@ class Record:
 
     `reach_ms` is how far back the upstream goes if the connection resumed: None is to the cursor, 0 is unknown.
     `since_ms` is None if that was unknown. `joined_ms` is since when, until its answer, other connections were open
-    without a pause; only `settled` knows it. `refused` is why earlier events cannot be requested: such an answer is
-    a connection of no length (`records`). `saved_ms` is when it was last recorded, 0 if unknown; `heard_ms` when the
-    upstream last sent something on it, None if unknown. `stopped_ms` is when the stop before its start was requested,
-    `started_ms` when that start was; None if no stop was.
+    without a pause; only `with_present_knowledge` knows it. `refused` is why earlier events cannot be requested: such
+    an answer is a connection of no length (`records`). `saved_ms` is when it was last recorded, 0 if unknown;
+    `heard_ms` when the upstream last sent something on it, None if unknown. `stopped_ms` is when the stop before its
+    start was requested, `started_ms` when that start was; None if no stop was.
     """
 
     fence: int
@@ -113,15 +113,15 @@ class Record:
         # A function that stood still notices an answer late. If it ended without being read further, what came
         # meanwhile is lost, unless the upstream had ended it.
         is_unread = self.last_ms <= self.opened_ms and self.ended_by != _WHOLE
-        return self._heard_by(self.opened_ms) if is_unread else self.opened_ms
+        return self._last_byte_ms(self.opened_ms) if is_unread else self.opened_ms
 
     @property
     def silent_from_ms(self) -> int:
         """When the silence before its end began: its peer may have been dead since then, unnoticed."""
         # A function that stood still notices an answer late, and so counts it from an instant after that of its bytes.
-        return max(self.opened_ms, self._heard_by(self.last_ms))
+        return max(self.opened_ms, self._last_byte_ms(self.last_ms))
 
-    def _heard_by(self, at_ms: int) -> int:
+    def _last_byte_ms(self, at_ms: int) -> int:
         return at_ms if self.heard_ms is None else min(at_ms, self.heard_ms)
 
     def behind_ms(self, at_ms: int) -> int:
@@ -131,16 +131,16 @@ class Record:
     @property
     def has_caught_up(self) -> bool:
         """Whether it has caught up, was still good then, and everything that had come by then is stored."""
-        return not self.behind_ms(self._sure_ms)
+        return not self.behind_ms(self._proved_until_ms)
 
     @property
-    def brought_ms(self) -> int:
+    def delivered_until_ms(self) -> int:
         """Until when everything that it requested is stored."""
         # At the assumed speed, the time it still lacked is how far it was behind.
-        return self.last_ms if self.has_caught_up else self._sure_ms - self.behind_ms(self._sure_ms)
+        return self.last_ms if self.has_caught_up else self._proved_until_ms - self.behind_ms(self._proved_until_ms)
 
     @property
-    def _sure_ms(self) -> int:
+    def _proved_until_ms(self) -> int:
         """Until when it proves anything: until it was let go, or else until the upstream last sent something."""
         # A kill or a stop proves nothing.
         is_let_go = self.closed_ms is not None and self.ended_by not in ("", UNRECORDED, STOPPED)
@@ -177,7 +177,7 @@ class Known:
     until_ms: int = -1
     waits: tuple[tuple[int, int, int], ...] = ()
 
-    def heard(self, fence: int, came_ms: int) -> Known:
+    def with_stored_until(self, fence: int, came_ms: int) -> Known:
         """Returns the sum if everything that came on connection `fence` until `came_ms` is stored.
 
         It may stay open beside its successor for long, and only the record of its end, which is in no sum yet, says so.
@@ -205,7 +205,7 @@ class Known:
 MOST_WAITS = 4
 
 
-def _after(known: Known, record: Record, joined_ms: int | None) -> tuple[Record, Known]:
+def _add_record(known: Known, record: Record, joined_ms: int | None) -> tuple[Record, Known]:
     """Returns the record with what was known before it, and what is known after it.
 
     The knowledge that a connection had of its predecessors when it asked is replaced by the present knowledge. A
@@ -215,7 +215,7 @@ def _after(known: Known, record: Record, joined_ms: int | None) -> tuple[Record,
     connected_ms = record.opened_ms if joined_ms is None else joined_ms
     since_ms = record.since_ms if known.at_ms is None else known.at_ms
     now = replace(record, joined_ms=joined_ms, since_ms=since_ms)
-    at_ms = max(now.from_ms, now.brought_ms, known.at_ms or 0)
+    at_ms = max(now.from_ms, now.delivered_until_ms, known.at_ms or 0)
     # A connection that resumes from its cursor also receives what a dead peer did not send, so it catches up later.
     heard_ms, behind_ms = record.silent_from_ms, record.behind_ms(record.silent_from_ms)
     waits = [wait for wait in known.waits if wait[1] - heard_ms > wait[2] - behind_ms]
@@ -224,31 +224,31 @@ def _after(known: Known, record: Record, joined_ms: int | None) -> tuple[Record,
     return now, Known(record.fence, at_ms, connected_ms, until_ms, tuple(waits[-MOST_WAITS:]))
 
 
-def known(records: Iterable[Record], before: Known | None = None) -> Known:
+def sum_of_records(records: Iterable[Record], before: Known | None = None) -> Known:
     """Returns the sum of `before` and of the records after it, in the order of their fencing tokens."""
     after = before or Known()
-    for record in sorted(records, key=by_fence):
+    for record in sorted(records, key=fence_order):
         if before is None or record.fence > before.fence:
             is_joined = record.opened_ms <= after.until_ms
-            after = _after(after, record, after.connected_ms if is_joined else None)[1]
+            after = _add_record(after, record, after.connected_ms if is_joined else None)[1]
     return after
 
 
-def by_fence(record: Record) -> tuple[int, int]:
+def fence_order(record: Record) -> tuple[int, int]:
     return record.fence, record.opened_ms
 
 
-def settled(records: Iterable[Record]) -> list[Record]:
+def with_present_knowledge(records: Iterable[Record]) -> list[Record]:
     """Returns the records in the order of their fencing tokens, each with what is known now of those before it."""
-    ordered, known_now, after = sorted(records, key=by_fence), list[Record](), Known()
-    joined = _joined(ordered)
+    ordered, known_now, after = sorted(records, key=fence_order), list[Record](), Known()
+    joined = _covered_since_ms(ordered)
     for record in ordered:
-        one, after = _after(after, record, joined[record])
+        one, after = _add_record(after, record, joined[record])
         known_now.append(one)
     return known_now
 
 
-def _joined(records: Iterable[Record]) -> dict[Record, int | None]:
+def _covered_since_ms(records: Iterable[Record]) -> dict[Record, int | None]:
     """Returns for each record since when others were open without a pause until its answer; None if none were.
 
     Two that open at once may be answered in another order than that of their tokens.

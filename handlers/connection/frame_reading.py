@@ -60,7 +60,7 @@ class Reading:
     left_out: int = 0
 
 
-def read(
+def read_frames(
     profile: Profile,
     frames: Decoded,
     last_id: str | None,
@@ -69,7 +69,7 @@ def read(
     first: int,
     *,
     is_resumed: bool,
-    numbers: Numbers | None = None,
+    numbers: HoleFinder | None = None,
 ) -> Reading:
     """Reads `frames` by the rules of `profile`; `place` and its number `first` name an event if nothing else does.
 
@@ -87,12 +87,12 @@ def read(
     # Most framings return frames already; checking it here saves a call for each chunk.
     whole = cast(Sequence[Frame], frames) if frames and isinstance(frames[0], Frame) else as_frames(frames)
     for frame in whole:
-        kind, batch = taken_apart(profile, frame, now_ms) if splits else (marks.kind(frame), ())
+        kind, batch = split_frame(profile, frame, now_ms) if splits else (marks.kind(frame), ())
         count += not frame.is_comment
         holes: list[int] = []
         if numbers is not None:
-            holes = numbers.missing(frame, begins=kind is Kind.SNAPSHOT) if kind in STORED else numbers.passes(frame)
-        losses += [_reported(marks.lost(frame), holes)] if kind is Kind.LOSS else holes
+            holes = numbers.find_holes(frame, begins=kind is Kind.SNAPSHOT) if kind in STORED else numbers.skip(frame)
+        losses += [_reported_loss(marks.lost(frame), holes)] if kind is Kind.LOSS else holes
         if kind is Kind.SNAPSHOT and frame.name is None:
             frame = frame._replace(name=kind.value)
         if keeps and kind is Kind.EVENT and not batch and not frame.is_comment and not profile.keeps(frame):
@@ -120,13 +120,13 @@ def read(
     return Reading(tuple(events), cursor, count, losses, left_out=left_out)
 
 
-def _reported(lost: int | None, holes: Sequence[int]) -> int | None:
+def _reported_loss(lost: int | None, holes: Sequence[int]) -> int | None:
     """Returns how many events a frame reports as lost, None if that is unknown."""
     # A hole before it is the loss that it reports.
     return sum(holes) or None if lost is None else max(lost, sum(holes))
 
 
-def taken_apart(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequence[StreamEvent]]:
+def split_frame(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequence[StreamEvent]]:
     """Returns the kind of `frame` for a profile that splits, and its elements' events; none if it is not a batch."""
     # This comes first: it parses the frame as `kind` does, and also notes where its elements are.
     batch = profile.events(frame, now_ms)
@@ -164,7 +164,7 @@ def _names_of_elements(profile: Profile) -> list[Mark]:
     ]
 
 
-class Numbers:
+class HoleFinder:
     """Finds holes in the numbers of events, which are the events that a numbered feed has not delivered.
 
         41, 42, 45      2 are missing before 45
@@ -193,14 +193,14 @@ class Numbers:
             if is_asked:
                 self._last[None] = number
 
-    def missing(self, frame: Frame, *, begins: bool) -> list[int]:
+    def find_holes(self, frame: Frame, *, begins: bool) -> list[int]:
         """Returns how many numbers are missing before each event of `frame` that comes after a hole.
 
         None are missing if the event `begins` its row, as a snapshot does.
         """
         losses = []
         self._unread += is_unread(frame.data)
-        for row, number in self.of(frame):
+        for row, number in self.numbers_of(frame):
             last = self._last.pop(row, None)
             if self._after is not None:
                 # The event of the cursor itself may come once more if it was asked for; if not, each connection may
@@ -218,15 +218,15 @@ class Numbers:
                 self._unread = 0
         return losses
 
-    def passes(self, frame: Frame) -> list[int]:
+    def skip(self, frame: Frame) -> list[int]:
         """Takes the number of a frame that is no event if it is the next of its row; returns no loss."""
-        for row, number in self.of(frame):
+        for row, number in self.numbers_of(frame):
             if self._last.get(row) == number - 1:
                 self._last[row] = number
                 self._after = number if self._after is not None else None
         return []
 
-    def of(self, frame: Frame) -> Iterator[tuple[object, int]]:
+    def numbers_of(self, frame: Frame) -> Iterator[tuple[object, int]]:
         """Yields the row and the number of each event of a frame."""
         body: Any = parse_json(frame.data)
         path, by = self._numbering.path, self._numbering.by

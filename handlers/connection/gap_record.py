@@ -19,7 +19,7 @@ DELIVERED, OPEN, LOST, REPAIRED = "delivered", "open", "lost", "repaired"
 # A part of the gap came, or none: the open part is tried again for as long as the address reaches back.
 PARTLY, FAILED = "partly", "failed"
 # Events are missing in a gap of these states, or may be.
-LACKING = (OPEN, LOST, PARTLY, FAILED)
+INCOMPLETE = (OPEN, LOST, PARTLY, FAILED)
 UP, DOWN, NO_ORDER = 1, -1, 2
 # The cause of a loss that the upstream announced, or that a hole in its numbers shows.
 ANNOUNCED = "announced_by_upstream"
@@ -105,14 +105,14 @@ class Gap:
         return self.from_ms, self.to_ms + (self.number is not None)
 
 
-def applied(gaps: Iterable[Gap], repairs: Sequence[tuple[Gap, Repair]]) -> list[Gap]:
+def apply_repairs(gaps: Iterable[Gap], repairs: Sequence[tuple[Gap, Repair]]) -> list[Gap]:
     """Returns the gaps, each with the state that its repair has reached; `repairs` pairs each repair with its gap."""
     proved = sorted(repair.span for _, repair in repairs if repair.state == REPAIRED)
     by_place = {(gap.fence, gap.number): repair for gap, repair in repairs}
-    return [_applied(gap, by_place.get((gap.fence, gap.number)), proved) for gap in gaps]
+    return [_apply_repair(gap, by_place.get((gap.fence, gap.number)), proved) for gap in gaps]
 
 
-def _applied(gap: Gap, repair: Repair | None, proved: Sequence[Interval]) -> Gap:
+def _apply_repair(gap: Gap, repair: Repair | None, proved: Sequence[Interval]) -> Gap:
     if gap.state == DELIVERED:
         return gap
     if covers(proved, gap.span):
@@ -135,7 +135,7 @@ def covers(proved: Iterable[Interval], span: Interval) -> bool:
     return is_met and at_ms >= to_ms
 
 
-def lacking(gap: Gap) -> Interval:
+def open_part(gap: Gap) -> Interval:
     """Returns the part of the gap that is still open."""
     repair = gap.repair
     if repair is None or gap.state != PARTLY:

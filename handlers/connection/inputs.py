@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal, NamedTuple
 
-from handlers.connection.backoff import NO_REST, Rest
+from handlers.connection.backoff import NO_BACKOFF, Backoff
 from handlers.connection.lease import Lease
 from handlers.profile.secret_references import Secrets
 from handlers.values import dataclass
@@ -43,11 +43,11 @@ class Resumption:
     """Where a connection resumes; the cursor is None when none was saved yet, `saved_ms` is when it was saved.
 
     Everything until `known_ms` is stored or lies in an open gap; `behind_ms` is how long a connection that resumes from
-    the cursor must last to have caught up. Both are from the ledger, None if it has no record. `looked` is the last
-    connection that recorded the gaps. `connected_ms` is until when any connection is known to have been open, None if
-    none is. `event_ms`, `pause_ms` and `spending` are from the record of the newest connection;
-    `is_counting` is whether that record has no end yet. `is_logged` is whether the cursor may be from the stream's log,
-    and so be later than this.
+    the cursor must last to have caught up. Both are from the ledger, None if it has no record. `last_searched` is the
+    last connection that recorded the gaps. `connected_ms` is until when any connection is known to have been open, None
+    if none is. `event_ms`, `pause_ms` and `spending` are from the record of the newest connection; `is_counting` is
+    whether that record has no end yet. `is_logged` is whether the cursor may be from the stream's log, and so be later
+    than this.
     """
 
     cursor: str | None
@@ -55,7 +55,7 @@ class Resumption:
     known_ms: int | None = None
     behind_ms: int | None = None
     connected_ms: int | None = None
-    looked: int = 0
+    last_searched: int = 0
     event_ms: int | None = None
     pause_ms: int | None = None
     spending: str = ""
@@ -67,13 +67,13 @@ class Resumption:
 class Claimed:
     """The claim was granted; `lease.fence` is this connection's own fencing token.
 
-    `rest` is the recorded back-off. `partitions` is the number of partition keys over which the stream's events are
+    `backoff` is the recorded back-off. `partitions` is the number of partition keys over which the stream's events are
     spread, fixed by its first claim; LOG if they are in a log of segments.
     """
 
     lease: Lease
     resumption: Resumption
-    rest: Rest = NO_REST
+    backoff: Backoff = NO_BACKOFF
     partitions: int = 1
 
 
@@ -89,10 +89,10 @@ class ClaimRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class RestOwed:
+class BackoffOwed:
     """The claim was refused: another back-off is recorded than the invocation knew. A manager never gets this input."""
 
-    rest: Rest
+    backoff: Backoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +132,15 @@ class Closed:
 class LeaseRead:
     """The lease as it is now; `resumption` is None except in the answer to TakeTurn.
 
-    `rest` is the recorded back-off, in the answer to a write that would change it; else None. `settled` is the spending
-    of the connection before: as it was known at the claim, and as it ended; it comes once. `wide` is the day of the
-    most used shared budget, how many percent of it are used, and whose it is; None if none is known. `is_log` is
+    `backoff` is the recorded back-off, in the answer to a write that would change it; else None. `settled` is the
+    spending of the connection before: as it was known at the claim, and as it ended; it comes once. `wide` is the day
+    of the most used shared budget, how many percent of it are used, and whose it is; None if none is known. `is_log` is
     whether the stream's events go to a log by now, as far as the answer says.
     """
 
     lease: Lease
     resumption: Resumption | None = None
-    rest: Rest | None = None
+    backoff: Backoff | None = None
     settled: tuple[str, str] | None = None
     wide: tuple[int, int, str] | None = None
     is_log: bool = False

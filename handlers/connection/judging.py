@@ -34,10 +34,10 @@ _NOT_OF_THE_CURSOR = frozenset({401, 402, 403, 405, 407})
 SLACK_MS = 2_000
 
 
-def judge(profile: Profile, opened: Opened, meaning: Meaning, now_ms: int) -> End | None:
+def judge_answer(profile: Profile, opened: Opened, meaning: Meaning, now_ms: int) -> End | None:
     """Returns the end that an answer means; None if the answer is a stream.
 
-    A refusal is StreamRejected; `ends.judged` decides whether it is final.
+    A refusal is StreamRejected; `ends.outcome_of_refusal` decides whether it is final.
     """
     status = opened.status
     if meaning == "ended":
@@ -47,11 +47,11 @@ def judge(profile: Profile, opened: Opened, meaning: Meaning, now_ms: int) -> En
         if profile.is_socket:
             return None  # the head of a handshake is the reader's to check
         if what := refuses(profile.framing, opened.headers.get("content-type")):
-            return _unreadable(profile, f"the upstream answered with {what}", wait_s)
+            return _end_unreadable(profile, f"the upstream answered with {what}", wait_s)
         try:
             content_codings.coding(opened.headers.get("content-encoding"))
         except content_codings.UnknownCoding as error:
-            return _unreadable(profile, str(error), wait_s)
+            return _end_unreadable(profile, str(error), wait_s)
         return None
     if meaning == "throttled":
         return End(Outcome("StreamThrottled", "", f"the upstream answered {status}", wait_s, status), "refused")
@@ -61,13 +61,13 @@ def judge(profile: Profile, opened: Opened, meaning: Meaning, now_ms: int) -> En
     return End(Outcome(name, "", f"the upstream answered {status}", wait_s, status), "refused", refused_ms=limit_ms)
 
 
-def _unreadable(profile: Profile, message: str, wait_s: float | None) -> End:
+def _end_unreadable(profile: Profile, message: str, wait_s: float | None) -> End:
     """Returns the end after a 200 that no decoder can read: we refuse it."""
     outcome = Outcome("StreamRejected", "", message, wait_s, detail=message)
     return End(outcome, "unreadable", refused_ms=profile.reject_after_ms)
 
 
-def is_expired(profile: Profile, status: int) -> bool:
+def is_cursor_refused(profile: Profile, status: int) -> bool:
     """Returns whether an answer to a request that carried a cursor refuses that cursor.
 
     A 410 does, unless the profile says otherwise. A cursor that was sent by default may be unknown to the upstream:
@@ -80,7 +80,7 @@ def is_expired(profile: Profile, status: int) -> bool:
     return is_default and meaning == "refused" and status >= 400 and status not in _NOT_OF_THE_CURSOR
 
 
-def is_confirmed(profile: Profile, opened: Opened, cursor: str) -> bool:
+def is_resume_confirmed(profile: Profile, opened: Opened, cursor: str) -> bool:
     """Returns False if the answer itself says that it does not begin after the cursor that was sent."""
     resume = profile.resume
     if resume is None or not resume.confirmed_by:
@@ -153,7 +153,7 @@ class OwnTimes:
         self._date_ms = instant_ms(date)
         self._came_ms = came_ms
 
-    def brought_ms(self, data: Body, arrived_ms: int) -> int | None:
+    def delivered_until_ms(self, data: Body, arrived_ms: int) -> int | None:
         """Returns until when, by our clock, all had come with the event of `arrived_ms`; None if that is unknown."""
         own_ms = None if self._date_ms is None else self._time.of(data)
         if own_ms is None or self._date_ms is None:

@@ -96,7 +96,7 @@ def lease_view(lease: Lease, fence: int) -> LeaseView:
     return LeaseView.HOLDER
 
 
-def superseded(lease: Lease, execution: str) -> bool:
+def is_superseded(lease: Lease, execution: str) -> bool:
     """Returns whether another execution has claimed the stream since; False for a connection without an execution."""
     return bool(execution) and bool(lease.execution) and lease.execution != execution
 
@@ -113,16 +113,16 @@ def may_open(lease: Lease, fence: int, now_ms: int, died: str = "") -> bool:
     is dead, and so are its sockets), or if `died` proves that it is over.
     """
     open_before = lease.connected_token > lease.released_token and lease.connected_token < fence
-    return not open_before or now_ms >= lease.expires_at_ms or is_over(lease, died)
+    return not open_before or now_ms >= lease.expires_at_ms or is_holder_dead(lease, died)
 
 
 def is_connected(lease: Lease, now_ms: int, died: str = "") -> bool:
     """Returns whether a connection is open, as far as is known: it was answered or has its turn, and it renews."""
     has_turn = lease.connected_token > lease.released_token
-    return has_turn and now_ms < lease.expires_at_ms and not is_over(lease, died)
+    return has_turn and now_ms < lease.expires_at_ms and not is_holder_dead(lease, died)
 
 
-def is_over(lease: Lease, died: str) -> bool:
+def is_holder_dead(lease: Lease, died: str) -> bool:
     """Returns whether `died`, Lambda's message about a function that is over, names the one that is connected.
 
     The message names the request, which is unique: "RequestId: 8f5a… Error: Runtime exited …".

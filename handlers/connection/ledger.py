@@ -23,7 +23,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from handlers.connection.evidence import CURSOR_EXPIRED, STOPPED, UNRECORDED, Record, by_fence, settled
+from handlers.connection.evidence import (
+    CURSOR_EXPIRED,
+    STOPPED,
+    UNRECORDED,
+    Record,
+    fence_order,
+    with_present_knowledge,
+)
 from handlers.connection.gap_record import ANNOUNCED, DELIVERED, LOST, OPEN, Gap, Interval, covers
 
 _FOR_EVER = 1 << 62
@@ -32,14 +39,14 @@ _TOLD_WITHIN_MS = 10_000
 _HANDOVERS = ("taken_over", "let_go", "claimed_by_successor")
 
 
-def corrected(losses: Iterable[Gap], records: Iterable[Record]) -> list[Gap]:
+def correct_losses(losses: Iterable[Gap], records: Iterable[Record]) -> list[Gap]:
     """Returns the announced losses, each from the instant until which everything was known, as is known now.
 
-    A connection that catches up records a loss from its `since_ms` on at the latest; `settled` says why that may be too
-    late.
+    A connection that catches up records a loss from its `since_ms` on at the latest; `with_present_knowledge` says why
+    that may be too late.
     """
-    written = sorted(records, key=by_fence)
-    now_known = settled(written)
+    written = sorted(records, key=fence_order)
+    now_known = with_present_knowledge(written)
     since = {one.fence: (one.since_ms, now.since_ms) for one, now in zip(written, now_known, strict=True)}
 
     def from_ms(loss: Gap) -> int:
@@ -51,9 +58,9 @@ def corrected(losses: Iterable[Gap], records: Iterable[Record]) -> list[Gap]:
     return [replace(loss, from_ms=from_ms(loss)) for loss in losses]
 
 
-def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap]:
+def find_gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap]:
     """Returns the gaps between the records, oldest first, except those that an undecided connection may still cover."""
-    ordered = sorted(settled(records), key=lambda record: (record.opened_ms, record.fence))
+    ordered = sorted(with_present_knowledge(records), key=lambda record: (record.opened_ms, record.fence))
     if not ordered:
         return []
     holes: list[Gap] = []
@@ -87,12 +94,12 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
             holes += [hole] if covered_ms < asked_until_ms else []
         end_ms = record.end_ms(now_ms, dead_after_ms)
         if end_ms is None:  # it is open and covers all that follows, or it is dead but not known to be
-            proved.append((record.from_ms, _FOR_EVER if record.has_caught_up else record.brought_ms))
+            proved.append((record.from_ms, _FOR_EVER if record.has_caught_up else record.delivered_until_ms))
             # Where clocks differ, a record after it may still prove what came before.
             covered_ms = _FOR_EVER
             continue
         is_relieved = _is_relieved(record, end_ms, ordered)
-        proved.append((record.from_ms, end_ms if is_relieved else record.brought_ms))
+        proved.append((record.from_ms, end_ms if is_relieved else record.delivered_until_ms))
         ends.append(end_ms)
         read_ms = max(read_ms, record.read_ms)
         # Nothing tells how long it read after it was last recorded, so a gap is shown from then on, however short.
@@ -103,7 +110,7 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
     # The last connection, or its successor, still brings what is missing: its end makes no gap longer, and neither does
     # the opening of its successor while it is open itself.
     over = ends if len(ends) < len(ordered) else sorted(ends)[:-1]
-    return _judged(holes, list(_without(proved, begin_ms, max([stop_ms, *over]))), ordered)
+    return _join_unproved(holes, list(_uncovered(proved, begin_ms, max([stop_ms, *over]))), ordered)
 
 
 def is_unfounded(gap: Gap, shown: Sequence[Gap], records: Iterable[Record]) -> bool:
@@ -123,7 +130,7 @@ def is_unfounded(gap: Gap, shown: Sequence[Gap], records: Iterable[Record]) -> b
     )
 
 
-def is_brought(loss: Gap, losses: Iterable[Gap], records: Iterable[Record], told_since: int = 0) -> bool:
+def is_delivered_elsewhere(loss: Gap, losses: Iterable[Gap], records: Iterable[Record], told_since: int = 0) -> bool:
     """Returns whether another connection brought the events that the upstream announced as lost on this one.
 
     An upstream may drop what a slow connection does not take, and send it on the one beside it. That one was open
@@ -139,18 +146,22 @@ def is_brought(loss: Gap, losses: Iterable[Gap], records: Iterable[Record], told
         and one.fence not in told
         # Events that an upstream has lost for good are missing in its backlog too, without a notice.
         and max(one.opened_ms, one.live_ms or 0) <= from_ms
-        and min(one.heard_ms or 0, one.brought_ms) > to_ms
-        for one in settled(records)
+        and min(one.heard_ms or 0, one.delivered_until_ms) > to_ms
+        for one in with_present_knowledge(records)
     )
 
 
-def unasked(shown: Iterable[Gap], records: Iterable[Record], fence: int) -> list[Gap]:
+def unrequested_gaps(shown: Iterable[Gap], records: Iterable[Record], fence: int) -> list[Gap]:
     """Returns the undelivered gaps that connection `fence` could not request in full; no later connection can.
 
     The moment of a handover does not count. The connection requested everything from `from_ms` on; as is known now,
     everything until `since_ms` was known or lay in a gap.
     """
-    own = [(one.since_ms, one.from_ms) for one in settled(records) if one.fence == fence and one.since_ms is not None]
+    own = [
+        (one.since_ms, one.from_ms)
+        for one in with_present_knowledge(records)
+        if one.fence == fence and one.since_ms is not None
+    ]
     return [
         gap
         for gap in shown
@@ -174,12 +185,12 @@ def _is_relieved(record: Record, end_ms: int, ordered: list[Record]) -> bool:
     return record.reach_ms == 0 and any(
         record.opened_ms < other.opened_ms <= end_ms <= other.last_ms
         and other.from_ms <= brought_ms
-        and (other.brought_ms >= end_ms or _is_relieved(other, other.last_ms, ordered))
+        and (other.delivered_until_ms >= end_ms or _is_relieved(other, other.last_ms, ordered))
         for other in ordered
     )
 
 
-def _without(proved: list[Interval], begin_ms: int, stop_ms: int) -> Iterator[Interval]:
+def _uncovered(proved: list[Interval], begin_ms: int, stop_ms: int) -> Iterator[Interval]:
     """Returns the intervals of [begin_ms, stop_ms) that none of `proved` covers."""
     at_ms = begin_ms
     for from_ms, to_ms in sorted(interval for interval in proved if interval[0] < interval[1]):
@@ -190,7 +201,7 @@ def _without(proved: list[Interval], begin_ms: int, stop_ms: int) -> Iterator[In
         yield at_ms, stop_ms
 
 
-def _judged(holes: list[Gap], unproved: list[Interval], ordered: list[Record]) -> list[Gap]:
+def _join_unproved(holes: list[Gap], unproved: list[Interval], ordered: list[Record]) -> list[Gap]:
     """Returns the gaps: an unproved interval is open as a whole, with the time of a connection that broke off in it.
 
     That time is added to the hole before it, or to the one after it if there is none before.

@@ -17,7 +17,7 @@ from __future__ import annotations
 from handlers.connection import ends
 from handlers.connection.effects import Effect, Heartbeat, SaveRecord
 from handlers.connection.ends import End
-from handlers.connection.lease import FINAL_ENDINGS, Lease, LeaseView, superseded
+from handlers.connection.lease import FINAL_ENDINGS, Lease, LeaseView, is_superseded
 from handlers.connection.record import Record
 from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
@@ -80,26 +80,26 @@ class Lifetime:
         self._expires_at_ms = 0
         self._runs_out_ms: int | None = None  # when to close unless the turn was renewed, if the upstream forbids two
         self._has_asked_ms = 0  # for which of these instants the lease was read once more
-        self.alarm_ms = self._leave_at_ms  # when to call `asks_turn`, `looks_again`, `asks_lease` or `is_over`
+        self.alarm_ms = self._leave_at_ms  # when `is_turn_due`, `must_leave` or another is due
 
-    def begins(self, now_ms: int) -> None:
+    def begin(self, now_ms: int) -> None:
         """Records the instant of the claim."""
         self._claimed_ms = now_ms
 
-    def end(self, now_ms: int, lease: Lease, view: LeaseView) -> End | None:
+    def end_by_lease(self, now_ms: int, lease: Lease, view: LeaseView) -> End | None:
         """Returns how the connection ends, given the lease that it has just read; None if it stays.
 
         `overlap_ends_ms` then says whether it overlaps with a newer one.
         """
         if self.is_relieved(now_ms, lease, view):
-            return End(ends.taken_over(lease, self.is_superseded(lease)), "taken_over")
+            return End(ends.outcome_of_takeover(lease, self.is_superseded(lease)), "taken_over")
         if view is LeaseView.CLAIMED and self._is_exclusive:
-            return End(ends.LET_GO, "let_go", asks_lease=True)
-        if self.runs_out(now_ms, lease):
+            return End(ends.LET_GO, "let_go", should_check_lease=True)
+        if self.is_turn_expiring(now_ms, lease):
             return ends.NOT_RENEWED
         return ends.AT_DEADLINE if self.may_leave(now_ms, lease, view) else None
 
-    def runs_out(self, now_ms: int, lease: Lease) -> bool:
+    def is_turn_expiring(self, now_ms: int, lease: Lease) -> bool:
         """Returns whether the turn that the connection has by `lease` may soon be another's, so that it must close."""
         if not self._gives_up_turn:
             return False
@@ -111,8 +111,8 @@ class Lifetime:
         self._set_alarm()
         return self._runs_out_ms is not None and now_ms >= self._runs_out_ms
 
-    def asks_turn(self, now_ms: int) -> bool:
-        """Returns whether the connection asks once more whether its turn was renewed, before `runs_out` decides."""
+    def is_turn_due(self, now_ms: int) -> bool:
+        """Returns whether to read once more whether the turn was renewed; `is_turn_expiring` then decides."""
         if self._runs_out_ms is None or now_ms < self._runs_out_ms or self._has_asked_ms == self._runs_out_ms:
             return False
         self._has_asked_ms = self._runs_out_ms
@@ -121,17 +121,17 @@ class Lifetime:
 
     def is_relieved(self, now_ms: int, lease: Lease, view: LeaseView) -> bool:
         """Returns whether it was taken over and its overlap is over; `overlap_ends_ms` is None if it stays."""
-        if view is LeaseView.TAKEN_OVER and not self.keeps(lease):
+        if view is LeaseView.TAKEN_OVER and not self.should_stay(lease):
             if self.overlap_ends_ms is None:
-                self.overlaps(now_ms, lease)
+                self.begin_overlap(now_ms, lease)
             return self.overlap_ends_ms is not None and now_ms >= self.overlap_ends_ms
         # The newer one is closed again, so this one stays, unless the stream is over because the upstream has ended or
         # refused it for the newer one.
         if self.overlap_ends_ms is not None and lease.ending not in FINAL_ENDINGS:
-            self.stays()
+            self.cancel_overlap()
         return self.overlap_ends_ms is not None
 
-    def overlaps(self, now_ms: int, lease: Lease) -> None:
+    def begin_overlap(self, now_ms: int, lease: Lease) -> None:
         """Records that it was taken over and reads on for its overlap, or until it would leave anyway.
 
         Beside connections of another execution it overlaps only once: that execution's other lane may be about to open
@@ -141,7 +141,7 @@ class Lifetime:
         self.overlap_ends_ms = min(now_ms + overlap_ms, self._leave_at_ms)
         self._set_alarm()
 
-    def stays(self) -> None:
+    def cancel_overlap(self) -> None:
         """Records that the newer connection is closed again: this one stays as if it had never come."""
         self.overlap_ends_ms, self._has_stayed = None, True
         self._set_alarm()
@@ -156,15 +156,15 @@ class Lifetime:
             first_ms = min(self._runs_out_ms, first_ms)
         self.alarm_ms = first_ms
 
-    def looks_again(self, now_ms: int) -> bool:
+    def is_reread_due(self, now_ms: int) -> bool:
         """Returns whether the overlap is over and time is left to read the lease once more before leaving."""
         return self.overlap_ends_ms is not None and self.overlap_ends_ms <= now_ms < self._last_ms
 
-    def is_over(self, now_ms: int) -> bool:
+    def must_leave(self, now_ms: int) -> bool:
         """Returns whether the connection leaves at once, whatever the lease says."""
         return now_ms >= self._leave_at_ms
 
-    def asks_lease(self, now_ms: int) -> bool:
+    def is_read_due(self, now_ms: int) -> bool:
         """Returns whether the connection reads the lease now; `may_leave` then decides whether it leaves."""
         if now_ms >= self._leave_at_ms and not self._is_expiring:
             self._is_expiring = True
@@ -183,7 +183,7 @@ class Lifetime:
         counts as one. The older of two hot connections leaves first. If the newer is about to leave, the older waits
         for the newer one's successor.
         """
-        if not self.keeps(lease):
+        if not self.should_stay(lease):
             return self._is_expiring and view is LeaseView.HOLDER and not self.is_superseded(lease)
         if view is not LeaseView.TAKEN_OVER or lease.expires_at_ms <= now_ms + self._stays_ms:
             return False
@@ -194,13 +194,13 @@ class Lifetime:
             self._set_alarm()
         return self._is_expiring or (self._separate_at_ms is not None and now_ms >= self._separate_at_ms)
 
-    def keeps(self, lease: Lease) -> bool:
+    def should_stay(self, lease: Lease) -> bool:
         """Returns whether it stays although it was taken over: both hot lanes of an execution stay connected."""
         return self._is_hot and not self.is_superseded(lease)
 
     def is_superseded(self, lease: Lease) -> bool:
         """Returns whether another execution has claimed the stream since."""
-        return superseded(lease, self._execution)
+        return is_superseded(lease, self._execution)
 
     def expires_at_ms(self, now_ms: int) -> int:
         """Returns until when the connection counts as connected if its lease is renewed now.
@@ -214,12 +214,12 @@ class Lifetime:
         self._expires_at_ms = max(self._expires_at_ms, min(until_ms, self._last_ms) if self._is_hot else until_ms)
         return self._expires_at_ms
 
-    def drains_until_ms(self, now_ms: int) -> int:
+    def drain_until_ms(self, now_ms: int) -> int:
         """Returns until when a connection that leaves now may store what it read; a late one has less time."""
         until_ms = self._last_ms + (self._spare_ms if now_ms >= self._last_ms else 0)
         return max(now_ms, until_ms)
 
-    def watches_until_ms(self, now_ms: int, wait_ms: int) -> int:
+    def watch_until_ms(self, now_ms: int, wait_ms: int) -> int:
         """Returns until when a closed connection watches its successor: at most for `wait_ms`."""
         return min(now_ms + wait_ms, max(now_ms, self._last_ms))
 
@@ -250,22 +250,22 @@ class Heartbeats:
         heartbeat_ms = record.saved_at_ms + self._every_ms
         return max(now_ms, min(next_ms, heartbeat_ms) if next_ms >= self._watches_from_ms else heartbeat_ms)
 
-    def due(self, now_ms: int, record: Record, lifetime: Lifetime, lease: Lease) -> list[Effect] | End:
+    def due_writes(self, now_ms: int, record: Record, lifetime: Lifetime, lease: Lease) -> list[Effect] | End:
         """Returns the due writes: a heartbeat, and once the gaps before it; or the end, if its budget is used up."""
         if record.opened_ms is None:
             return []
-        if record.account is not None and (pause_s := record.account.pauses_s(now_ms)) is not None:
-            return ends.paused(pause_s)
+        if record.account is not None and (pause_s := record.account.pause_s(now_ms)) is not None:
+            return ends.end_for_pause(pause_s)
         is_holder, pending = lease.connected_token <= record.fence, record.pending
         # Until the first cursor is saved, a kill would leave nothing to resume from.
         is_due = now_ms - record.saved_at_ms >= self._every_ms
         is_due = is_due or (record.account is not None and record.account.is_due)
-        if not (is_due or (pending.saved is None and pending.is_first and is_holder)):
+        if not (is_due or (pending.saved is None and pending.has_first_cursor and is_holder)):
             return []
         # A predecessor that is still silent must be dead by now, so the gap before this connection is known.
         is_known = now_ms - record.opened_ms > lifetime.ttl_ms
         progress = record.save(now_ms, is_open=True)
-        gaps = record.gaps(lifetime.ttl_ms) if is_known else []
+        gaps = record.search_gaps(lifetime.ttl_ms) if is_known else []
         if not is_holder:
             return [SaveRecord(progress), *gaps]
-        return [Heartbeat(pending.take(), progress, lifetime.expires_at_ms(now_ms)), *gaps]
+        return [Heartbeat(pending.take_cursor(), progress, lifetime.expires_at_ms(now_ms)), *gaps]

@@ -58,23 +58,23 @@ class Liveness:
         self._read_until_ms: int | None = None  # when reading ended; earlier if the connection broke
         self._forgotten_from_ms: int | None = None  # from when on the upstream has forgotten what it should have sent
 
-    def heard(self) -> int:
+    def record_input(self) -> int:
         """Records that the current input came from the upstream; returns when the one before it came."""
         before_ms, self.heard_ms = self.heard_ms, self.arrived_ms
         return before_ms
 
-    def framed(self, before_ms: int, *, ended_some: bool, is_inside: bool) -> None:
+    def record_framing(self, before_ms: int, *, ended_some: bool, is_inside: bool) -> None:
         """Records whether the bytes ended frames, and end inside one; the bytes before them came at `before_ms`."""
         if not is_inside:
             self._whole_until_ms = None
         elif ended_some or self._whole_until_ms is None:
             self._whole_until_ms = before_ms
 
-    def forgotten(self, from_ms: int) -> None:
+    def record_forgotten(self, from_ms: int) -> None:
         """Records that the upstream has forgotten what it should have sent from `from_ms` on."""
         self._forgotten_from_ms = from_ms
 
-    def closes(self, ended_by: str, opened_ms: int) -> None:
+    def record_close(self, ended_by: str, opened_ms: int) -> None:
         """Records that reading has ended; a second call records that the upstream closed too, perhaps earlier."""
         until_ms = self.heard_ms if ended_by in BROKEN else self.arrived_ms
         # Arrivals are handled later, the first answer too: a close that came with that answer is no earlier than it.
@@ -119,7 +119,7 @@ class Silence(NamedTuple):
         limit_ms = self.expect_ms or (2 * max(self.longest_ms, LEAST_MS // 2) if self.longest_ms else None)
         return None if limit_ms is None else limit_ms * 3 // 2 if is_late else limit_ms
 
-    def words(self, started_ms: int, now_ms: int, *, is_late: bool = False) -> str:
+    def describe(self, started_ms: int, now_ms: int, *, is_late: bool = False) -> str:
         """Returns what to report of the stream, which was started at `started_ms`; "" if it is not quiet."""
         limit_ms, silent_ms = self.limit_ms(is_late=is_late), now_ms - max(self.event_ms or 0, started_ms)
         if limit_ms is None or silent_ms < limit_ms:
@@ -128,7 +128,7 @@ class Silence(NamedTuple):
         return f"quiet: nothing new for {silent_ms // 1000} s, and {expected}"
 
 
-def remembered(longest_ms: int | None, since_ms: int) -> int | None:
+def decay_pause(longest_ms: int | None, since_ms: int) -> int | None:
     """Returns what is left of the longest pause after `since_ms`."""
     return None if longest_ms is None else longest_ms * max(0, FORGOTTEN_MS - since_ms) // FORGOTTEN_MS
 
@@ -148,7 +148,7 @@ class Backlog:
         # The best proof: from when on it counts, and when the connection has caught up according to it.
         self._proof: tuple[int, int] | None = None
 
-    def resumes(self, now_ms: int, at: Resumption, is_asked: bool, reach_ms: int | None) -> None:
+    def record_resumption(self, now_ms: int, at: Resumption, is_asked: bool, reach_ms: int | None) -> None:
         """Records from where the upstream is asked to resume."""
         self.resumed, self.reach_ms, self._asked_ms = is_asked, reach_ms, now_ms
         # Without records of connections, the cursor is all that is known of the time before.
@@ -157,49 +157,49 @@ class Backlog:
         behind_ms = now_ms - (now_ms if self.since_ms is None else self.since_ms)
         self._behind_ms = behind_ms if at.behind_ms is None else at.behind_ms
 
-    def opened(self, now_ms: int) -> None:
+    def record_opened(self, now_ms: int) -> None:
         """Records that the upstream has answered with the stream."""
         behind_ms = self._behind_ms + now_ms - self._asked_ms if self.resumed else 0
         if self.reach_ms:  # an upstream sends no more than it keeps
             behind_ms = min(behind_ms, KEEPS * self.reach_ms)
         self.live_ms, self.idle_from_ms = now_ms + behind_ms, now_ms
 
-    def was_idle(self, arrived_ms: int) -> None:
+    def record_idle(self, arrived_ms: int) -> None:
         """Records a sign of life: it proves that the connection has caught up, if nothing else came for `IDLE_MS`."""
         live_ms = self.idle_from_ms + IDLE_MS
         if arrived_ms >= live_ms:
-            self._proves(live_ms, live_ms)
+            self._set_proof(live_ms, live_ms)
 
-    def brings(self, arrived_ms: int, brought_ms: int) -> None:
+    def record_delivery(self, arrived_ms: int, brought_ms: int) -> None:
         """Records that everything that happened until `brought_ms` had come once the event of `arrived_ms` arrived.
 
         The rest is assumed to come at twice the speed at which it happened.
         """
         # The connection is known good until after the arrival only once the event is stored.
-        self._proves(arrived_ms + 1, 2 * arrived_ms - brought_ms)
+        self._set_proof(arrived_ms + 1, 2 * arrived_ms - brought_ms)
 
-    def _proves(self, from_ms: int, live_ms: int) -> None:
+    def _set_proof(self, from_ms: int, live_ms: int) -> None:
         if self._proof is None or live_ms < self._proof[1]:
             self._proof = from_ms, live_ms
 
     @property
-    def comes_from_ms(self) -> int | None:
+    def earliest_event_ms(self) -> int | None:
         """The earliest instant of which events may come while the connection catches up; None if it is unknown."""
         # A silent predecessor counts as good, but may have been dead since it was last heard.
         return None if self.since_ms is None else min(self.since_ms, self._asked_ms - self._behind_ms)
 
-    def is_live(self, at_ms: int) -> bool:
+    def has_caught_up_at(self, at_ms: int) -> bool:
         """Returns whether the connection had caught up at that instant, as far as is recorded."""
         return self.live_ms is not None and self.live_ms <= at_ms
 
-    def settles(self, stored_until_ms: int | None) -> None:
+    def accept_proof(self, stored_until_ms: int | None) -> None:
         """Accepts the proof once everything before it is stored: all until `stored_until_ms`, or simply all (None)."""
         if self._proof is None or self.live_ms is None:
             return
         if stored_until_ms is None or stored_until_ms >= self._proof[0]:
             self.live_ms = min(self.live_ms, self._proof[1])
 
-    def follows_cursor(self) -> None:
+    def record_continuity(self) -> None:
         """Records that the numbers go on after the cursor, even if the profile promises less.
 
         The upstream went back to it; or, if it was not asked to, nothing happened in between.
@@ -207,12 +207,12 @@ class Backlog:
         self.reach_ms = None
         self.resumed = self.resumed or self.forgot_ms is None
 
-    def unknown(self, now_ms: int) -> None:
+    def record_unknown_cursor(self, now_ms: int) -> None:
         """Records that the answer does not begin after the cursor: what came in between can no longer be requested."""
         self.resumed = False
         self.forgot_ms = self.live_ms = now_ms
 
-    def expired(self, now_ms: int, *, has_moved: bool) -> None:
+    def record_expired_cursor(self, now_ms: int, *, has_moved: bool) -> None:
         """Records that the upstream has forgotten what came after the cursor, unless it `has_moved` since."""
         self.forgot_ms = now_ms
         self.resumed = self.resumed and has_moved

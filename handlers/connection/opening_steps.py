@@ -6,7 +6,7 @@
 
 `preparation.py` decides what comes next. Invariant: no representation of these objects shows a secret.
 
-`refreshed` decides which refresh token to send if the token server replaces it at each use (RFC 6749, section 6).
+`refresh_token` decides which refresh token to send if the token server replaces it at each use (RFC 6749, section 6).
 
     Call(read)  -> Replacement("r6", 5)       None: the secret's own was never replaced
     Ask("r6")   -> {"access_token": …, "refresh_token": "r7"}
@@ -101,7 +101,7 @@ class Replacement:
 
 
 class Replacements(Protocol):
-    """The store in which functions share replaced refresh tokens; `name` is the digest that `name_of` makes."""
+    """The store in which functions share replaced refresh tokens; `name` is the digest from `replacement_name`."""
 
     def read(self, name: str) -> Replacement | Closed | None:
         """Returns the newest; None if the secret's own was never replaced, Closed if that is unknown now."""
@@ -119,13 +119,13 @@ class Unready(Exception):
 
 
 @dataclass(slots=True)
-class _Held:
-    """A token; `renewed` is whether it was requested because the upstream had refused the one before."""
+class _HeldToken:
+    """A token; `was_refused_before` is whether it was requested because the upstream had refused the one before."""
 
     token: str = field(repr=False)
     due_ms: int
     expires_ms: int
-    renewed: bool
+    was_refused_before: bool
 
 
 class Tokens:
@@ -141,7 +141,7 @@ class Tokens:
         self.replacements = replacements
         self.sign = sign
         self.unsaved: dict[str, Replacement] = {}  # refresh tokens that are still to be stored, by name
-        self._held: dict[Any, _Held] = {}
+        self._held: dict[Any, _HeldToken] = {}
         self._failed: dict[Any, tuple[int, Closed | None]] = {}
         self._refused: set[Any] = set()
 
@@ -152,33 +152,33 @@ class Tokens:
         """
         return self._turns.setdefault(server, self._lock())
 
-    def valid(self, key: Any, now_ms: int) -> tuple[str | None, bool]:
+    def find_token(self, key: Any, now_ms: int) -> tuple[str | None, bool]:
         """Returns the token (None without one) and whether another one should be requested."""
         held = self._held.get(key)
         if held is None or now_ms >= held.expires_ms:
             return None, True
         return held.token, now_ms >= held.due_ms
 
-    def failure(self, key: Any) -> tuple[int, Closed | None]:
+    def last_failure(self, key: Any) -> tuple[int, Closed | None]:
         """Returns how many requests failed, and why the last did; a stream that awaited its turn compares it."""
         return self._failed.get(key, (0, None))
 
-    def take(self, key: Any, token: str, now_ms: int, lives_ms: int) -> None:
+    def hold_token(self, key: Any, token: str, now_ms: int, lives_ms: int) -> None:
         """Holds a new token."""
         due_ms = now_ms + lives_ms - min(EARLY_MS, lives_ms // 10)
-        self._held[key] = _Held(token, due_ms, now_ms + lives_ms, key in self._refused)
+        self._held[key] = _HeldToken(token, due_ms, now_ms + lives_ms, key in self._refused)
         self._refused.discard(key)
 
-    def fails(self, key: Any, closed: Closed) -> None:
+    def record_failure(self, key: Any, closed: Closed) -> None:
         """Records that a request for a token failed."""
-        self._failed[key] = self.failure(key)[0] + 1, closed
+        self._failed[key] = self.last_failure(key)[0] + 1, closed
 
-    def refused(self, key: Any, token: str) -> bool:
+    def record_refusal(self, key: Any, token: str) -> bool:
         """Records that the upstream refused a token; returns whether to request another: once in a row of refusals."""
         held = self._held.get(key)
         if held is None or held.token != token:
             return True
-        if held.renewed:
+        if held.was_refused_before:
             return False
         self._held.pop(key, None)  # another stream may have removed it meanwhile
         self._refused.add(key)
@@ -188,11 +188,11 @@ class Tokens:
         """Forgets all tokens, so that each is requested anew."""
         self._held.clear()
 
-    def accepted(self, key: Any, token: str) -> None:
+    def record_acceptance(self, key: Any, token: str) -> None:
         """Records that the upstream accepted a token, so that a later refusal begins a new row."""
         held = self._held.get(key)
         if held is not None and held.token == token:
-            held.renewed = False
+            held.was_refused_before = False
 
 
 def is_visible(text: str) -> bool:
@@ -200,12 +200,12 @@ def is_visible(text: str) -> bool:
     return 0 < len(text) <= MOST_CHARACTERS and text.isascii() and text.isprintable()
 
 
-def only(request: UpstreamRequest) -> Preparation:
+def open_directly(request: UpstreamRequest) -> Preparation:
     """Opens a stream that needs no request beforehand."""
     yield Try(request)
 
 
-def name_of(address: str, client: str, first: str) -> str:
+def replacement_name(address: str, client: str, first: str) -> str:
     """Returns the name under which replacements of the secret's value `first` are stored: a digest of all three.
 
     Profiles with the same secret share it; a changed secret makes another name.
@@ -213,7 +213,7 @@ def name_of(address: str, client: str, first: str) -> str:
     return hashlib.sha256(json.dumps([address, client, first]).encode()).hexdigest()
 
 
-def refreshed(
+def refresh_token(
     stored: Replacements, unsaved: dict[str, Replacement], name: str, first: str, ask: Callable[[str], Ask]
 ) -> Generator[Ask | Call, Any, Answer | Closed]:
     """Returns the token server's answer to a refresh; Closed if it is unknown now which refresh token to send.

@@ -26,7 +26,7 @@ from handlers.connection.lease import Lease, unconnected_ms
 GRACE_MS = 10_000
 # A stream is started again once a minute at most.
 START_EVERY_MS = 60_000
-_STARTED = re.compile(r":[0-9a-f]{40}-orphan-[0-9]+\Z")
+_REPLACEMENT = re.compile(r":[0-9a-f]{40}-orphan-[0-9]+\Z")
 _DONE = ("ended", "rejected", "stopped")
 
 
@@ -44,7 +44,7 @@ def is_suspect(lease: Lease, now_ms: int) -> bool:
     return unconnected_ms(lease, now_ms) >= GRACE_MS
 
 
-def verdict(status: str, output: str) -> Verdict:
+def judge_execution(status: str, output: str) -> Verdict:
     """Returns what an execution says about its stream, from the `status` and `output` that Step Functions answered.
 
     The status "" means that Step Functions no longer knows the execution; the machine takes that for dead too.
@@ -81,9 +81,9 @@ def start_names(stream_id: str, execution: str) -> Iterator[str]:
     return (f"{digest}-orphan-{number}" for number in count())
 
 
-def was_started(execution: str) -> bool:
+def is_replacement(execution: str) -> bool:
     """Returns whether `execution` (an ARN) was itself started to replace another."""
-    return _STARTED.search(execution) is not None
+    return _REPLACEMENT.search(execution) is not None
 
 
 def start_input(stream_id: str, execution: str) -> str:

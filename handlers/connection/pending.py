@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from handlers.connection.epochs import Beginning
+from handlers.connection.epochs import RestartDetector
 from handlers.connection.inputs import Written
 from handlers.connection.spending import Account
 from handlers.framing.events import StreamEvent
@@ -23,25 +23,25 @@ class Pending:
 
     def __init__(self, account: Account | None = None) -> None:
         self._account = account
-        self.beginning: Beginning | None = None  # None once it shows nothing
+        self.restart_detector: RestartDetector | None = None  # None once it shows nothing
         self._writes: deque[str | None] = deque()  # the last cursor of each, None if it has none
         self._arrived: deque[int] = deque()  # when the first event of each had arrived
         self._reached: str | None = None
         self.events = 0  # of all writes, answered or not
         self.writes = 0
         self.saved: str | None = None
-        self.asked_from: str | None = None
+        self.sent_cursor: str | None = None
 
-    def begins(self, cursor: str | None, *, is_asked: bool) -> None:
+    def begin(self, cursor: str | None, *, is_asked: bool) -> None:
         """Records the saved cursor, and whether the upstream is asked to resume after it."""
-        self.saved = self._reached = self.asked_from = cursor
-        self.beginning = Beginning(cursor) if is_asked and cursor is not None else None
+        self.saved = self._reached = self.sent_cursor = cursor
+        self.restart_detector = RestartDetector(cursor) if is_asked and cursor is not None else None
 
-    def sent(self, events: Sequence[StreamEvent], arrived_ms: int, *, joins: bool = False) -> None:
+    def record_sent(self, events: Sequence[StreamEvent], arrived_ms: int, *, joins: bool = False) -> None:
         """Records that events which arrived then are on their way: in a write of their own, or in the newest one."""
         self.events += len(events)
-        if self.beginning is not None:
-            self.beginning.sent(events, joins=joins)
+        if self.restart_detector is not None:
+            self.restart_detector.record_sent(events, joins=joins)
         # Usually the last event has a cursor; this runs for each chunk.
         cursor = events[-1].cursor if events else None
         if cursor is None:
@@ -51,37 +51,37 @@ class Pending:
             self._writes.append(cursor)
             self._arrived.append(arrived_ms)
         elif cursor is not None:
-            self.skipped(cursor)
+            self.record_skipped(cursor)
         if self._account is not None:
-            self._account.sent(events, joins=joins)
+            self._account.record_sent(events, joins=joins)
 
-    def stored(self, written: Written, *, drops: bool = False) -> int:
+    def record_stored(self, written: Written, *, drops: bool = False) -> int:
         """Records the answer to the oldest write; returns when its first event had arrived."""
-        if self.beginning is not None:
-            self.beginning.stored(written, drops=drops)
-            self.beginning = None if self.beginning.is_clear else self.beginning
+        if self.restart_detector is not None:
+            self.restart_detector.record_stored(written, drops=drops)
+            self.restart_detector = None if self.restart_detector.is_clear else self.restart_detector
         cursor = self._writes.popleft()
         self._reached = self._reached if cursor is None else cursor
         came_ms = self._arrived.popleft()
         if self._account is not None:
             count = written.stored + written.duplicates + written.dead_lettered
-            self._account.stored(came_ms, written.stored, count)
+            self._account.record_stored(came_ms, written.stored, count)
         return came_ms
 
-    def skipped(self, cursor: str) -> None:
+    def record_skipped(self, cursor: str) -> None:
         """Records the cursor of something that is not stored: it counts once everything before it is stored."""
         if self._writes:
             self._writes[-1] = cursor
         else:
             self._reached = cursor
 
-    def expired(self, cursor: str) -> None:
+    def replace_cursors(self, cursor: str) -> None:
         """Replaces all cursors of this connection by `cursor`: the upstream accepts none of them any more."""
         self._reached = cursor
         self._writes = deque(None for _ in self._writes)
 
     @property
-    def last(self) -> str | None:
+    def last_cursor(self) -> str | None:
         """The cursor after everything that was read, whether it may be saved yet or not."""
         return next((cursor for cursor in reversed(self._writes) if cursor is not None), self._reached)
 
@@ -91,7 +91,7 @@ class Pending:
         return tuple(self._arrived)
 
     @property
-    def answered(self) -> int:
+    def answered_writes(self) -> int:
         """How many writes are answered: the first of `writes`."""
         return self.writes - len(self._writes)
 
@@ -103,14 +103,14 @@ class Pending:
     @property
     def is_unmoved(self) -> bool:
         """Whether no other cursor was reached than the one that was sent, and every write is answered."""
-        return not self._writes and self._reached == self.asked_from
+        return not self._writes and self._reached == self.sent_cursor
 
     @property
-    def is_first(self) -> bool:
+    def has_first_cursor(self) -> bool:
         """Whether a first cursor waits to be saved: a kill now would leave nothing to resume from."""
         return self.saved is None and self._reached is not None
 
-    def take(self) -> str | None:
+    def take_cursor(self) -> str | None:
         """Returns the cursor to save now; None if it is saved already."""
         if self._reached == self.saved:
             return None

@@ -6,7 +6,8 @@ answers in.
     Ask(the ticket's request)      -> Answer(200, {"key": "k7"})
     Try(GET with both)             -> 401: the token is requested anew, once, and it is tried again
 
-A socket may also be refused after its handshake: then the next opening requests the token anew, once (`is_refused`).
+A socket may also be refused after its handshake: then the next opening requests the token anew, once
+(`is_token_refused`).
 
 A token serves all streams of a process until shortly before it expires, or until it expires if no new one comes by
 then. The performers of the steps make the requests (`handlers/upstream/reader.py`, `local/simulation/slots.py`).
@@ -23,7 +24,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-from handlers.connection.failures import lasted
+from handlers.connection.failures import has_lasted
 from handlers.connection.inputs import Closed
 from handlers.connection.opening_steps import (
     Answer,
@@ -34,8 +35,8 @@ from handlers.connection.opening_steps import (
     Try,
     Unready,
     is_visible,
-    name_of,
-    refreshed,
+    refresh_token,
+    replacement_name,
 )
 from handlers.connection.steps import Report
 from handlers.framing.events import compact, text_at
@@ -50,9 +51,9 @@ from handlers.profile.upstream_requests import UpstreamRequest, filled_json, own
 
 # RFC 6749, section 5.1: the server may leave out how long a token lives. For one that lives for ever, servers say
 # nothing, 0, null or centuries.
-UNSAID_S, MOST_S = 300, 10**9
+DEFAULT_LIFE_S, MOST_LIFE_S = 300, 10**9
 UNAUTHORIZED = 401
-_PASSING = frozenset({408, 425, 429})
+_TEMPORARY = frozenset({408, 425, 429})
 # RFC 6749, section 5.2; RFC 8707, section 2. Any other text is not quoted: it may echo a secret.
 _CODES = frozenset(
     {"invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type"}
@@ -62,7 +63,7 @@ USED_UP = "invalid_grant: the refresh token was used before or is void; put a ne
 _JSON = {"accept": b"application/json", "accept-encoding": b"identity", "user-agent": b"streamkeeper"}
 
 
-def preparation(
+def prepare_opening(
     profile: Profile, stream_id: str, cursor: str | None, secrets: Secrets, tokens: Tokens, now_ms: Callable[[], int]
 ) -> Preparation:
     """Opens the upstream with all that the request needs; raises Unready."""
@@ -77,12 +78,12 @@ def preparation(
         status = UNAUTHORIZED
         opens = "" if profile.ticket is None else (yield from _ticket(profile, profile.ticket, stream_id, values))
         if opens is not None:
-            asked = _opening(profile, stream_id, cursor, values, opens)
+            asked = _open_step(profile, stream_id, cursor, values, opens)
             status = yield asked
         is_refused = status == UNAUTHORIZED
         if profile.token is not None and not is_refused and not profile.is_socket:
-            tokens.accepted(key, token)
-        if is_refused and profile.token is not None and tokens.refused(key, token) and renewals:
+            tokens.record_acceptance(key, token)
+        if is_refused and profile.token is not None and tokens.record_refusal(key, token) and renewals:
             renewals -= 1
         elif asked is None:
             assert profile.ticket is not None
@@ -91,7 +92,7 @@ def preparation(
             return
 
 
-def is_refused(profile: Profile, secrets: Secrets, tokens: Tokens, token: str, report: Report) -> bool:
+def is_token_refused(profile: Profile, secrets: Secrets, tokens: Tokens, token: str, report: Report) -> bool:
     """Returns whether a socket that has ended was refused and is opened with another token than this one.
 
     A server may answer the handshake before it reads the token, and refuse it by a message or by closing the socket.
@@ -100,12 +101,12 @@ def is_refused(profile: Profile, secrets: Secrets, tokens: Tokens, token: str, r
     if not profile.is_socket:
         return False
     key, progress = _key(profile.token, secrets), report.progress
-    if progress.stored or progress.duplicates or lasted(progress):
-        tokens.accepted(key, token)
-    return report.refusal is not None and tokens.refused(key, token)
+    if progress.stored or progress.duplicates or has_lasted(progress):
+        tokens.record_acceptance(key, token)
+    return report.refusal is not None and tokens.record_refusal(key, token)
 
 
-def with_token(
+def add_token(
     profile: Profile, secrets: Secrets, tokens: Tokens, now_ms: Callable[[], int]
 ) -> Generator[Ask | Call, Any, Secrets]:
     """Returns the secrets, the profile's token among them, for requests that open no stream; raises Unready."""
@@ -115,7 +116,7 @@ def with_token(
     return {**secrets, place("token"): token}
 
 
-def _opening(profile: Profile, stream_id: str, cursor: str | None, values: Secrets, opens: str) -> Try:
+def _open_step(profile: Profile, stream_id: str, cursor: str | None, values: Secrets, opens: str) -> Try:
     try:
         request = request_of(profile, stream_id, cursor, values)
     except ProfileError as error:
@@ -136,33 +137,33 @@ def _token(
 ) -> Generator[Ask | Call, Any, str]:
     token = profile.token
     assert token is not None
-    held, is_due = tokens.valid(key, now_ms())
+    held, is_due = tokens.find_token(key, now_ms())
     if held is not None and not is_due:
         return held
-    before, _ = tokens.failure(key)
+    before, _ = tokens.last_failure(key)
     with tokens.turn(token.address):
-        held, is_due = tokens.valid(key, now_ms())
+        held, is_due = tokens.find_token(key, now_ms())
         if held is not None and not is_due:
             return held
-        count, failure = tokens.failure(key)
+        count, failure = tokens.last_failure(key)
         if failure is None or count == before:
-            said = yield from _token_given(profile, token, secrets, tokens)
+            said = yield from _new_token(profile, token, secrets, tokens)
             if not isinstance(said, Closed):
-                tokens.take(key, said[0], now_ms(), said[1])
+                tokens.hold_token(key, said[0], now_ms(), said[1])
                 return said[0]
-            tokens.fails(key, said)
+            tokens.record_failure(key, said)
             failure = said
     if held is not None:
         return held  # too early to renew
     raise Unready(failure)
 
 
-def _token_given(
+def _new_token(
     profile: Profile, token: Token, secrets: Secrets, tokens: Tokens
 ) -> Generator[Ask | Call, Any, tuple[str, int] | Closed]:
     """Returns a new token and its life in milliseconds, or why there is none."""
     if token.kind != "eks":
-        return _said(token, (yield from _token_answer(profile, token, secrets, tokens)))
+        return _parse_token(token, (yield from _token_answer(profile, token, secrets, tokens)))
     sign = tokens.sign
     if sign is None:
         return Closed("no_token", "there are no AWS credentials here to sign a token for EKS")
@@ -182,8 +183,8 @@ def _token_answer(
     if not first or tokens.replacements is None:
         answer: Answer | Closed = yield ask(first)
         return answer
-    name = name_of(token.address, client, first)
-    return (yield from refreshed(tokens.replacements, tokens.unsaved, name, first, ask))
+    name = replacement_name(token.address, client, first)
+    return (yield from refresh_token(tokens.replacements, tokens.unsaved, name, first, ask))
 
 
 def _token_request(token: Token, secrets: Secrets, refresh: str, allow_private: bool) -> UpstreamRequest:
@@ -201,10 +202,10 @@ def _token_request(token: Token, secrets: Secrets, refresh: str, allow_private: 
     return UpstreamRequest("POST", token.address, headers, body, allow_private, held)
 
 
-def _said(token: Token, answer: Answer | Closed) -> tuple[str, int] | Closed:
+def _parse_token(token: Token, answer: Answer | Closed) -> tuple[str, int] | Closed:
     """Returns the token and its life in milliseconds, or why there is none."""
     who = f"the token server {token.host}"
-    failed = _failed(who, "no_token", answer)
+    failed = _problem_of(who, "no_token", answer)
     body = None if isinstance(answer, Closed) else answer.json
     fields = body if isinstance(body, dict) else {}
     if failed is not None:
@@ -223,7 +224,7 @@ def _said(token: Token, answer: Answer | Closed) -> tuple[str, int] | Closed:
     if isinstance(lives_s, str) and lives_s.isascii() and lives_s.isdigit():
         lives_s = int(lives_s[:12])
     is_said = isinstance(lives_s, int | float) and not isinstance(lives_s, bool) and lives_s > 0
-    return value, round(1000 * min(lives_s, MOST_S)) if is_said else 1000 * UNSAID_S
+    return value, round(1000 * min(lives_s, MOST_LIFE_S)) if is_said else 1000 * DEFAULT_LIFE_S
 
 
 # --- the ticket -------------------------------------------------------------------------------------------------------
@@ -243,7 +244,7 @@ def _ticket(
     who = f"the ticket server {ticket.host}"
     if isinstance(answer, Answer) and answer.status == UNAUTHORIZED:
         return None
-    failed = _failed(who, "no_ticket", answer)
+    failed = _problem_of(who, "no_ticket", answer)
     if failed is not None:
         raise Unready(failed)
     assert isinstance(answer, Answer)
@@ -284,12 +285,12 @@ def _trust(profile: Profile, host: str, secrets: Secrets) -> Trust | None:
     return trust if trust is None or host == urlsplit(profile.address).hostname else trust.elsewhere()
 
 
-def _failed(who: str, reason: str, answer: Answer | Closed) -> Closed | None:
+def _problem_of(who: str, reason: str, answer: Answer | Closed) -> Closed | None:
     """Returns why the answer is unusable; None if it is usable."""
     if isinstance(answer, Closed):
         return Closed(answer.reason, f"{who}: {answer.detail}" if answer.detail else who)
     if 200 <= answer.status < 300:
         return None
     # An answer that blames the request is a refusal, which may pass; any other is the server's failure.
-    is_refusal = 300 <= answer.status < 500 and answer.status not in _PASSING
+    is_refusal = 300 <= answer.status < 500 and answer.status not in _TEMPORARY
     return Closed("rejected" if is_refusal else reason, f"{who} answered {answer.status}")

@@ -37,7 +37,7 @@ from handlers.profile.budget_field import Budget
 
 DAY_MS = 86_400_000
 # The part of a budget at which a message is sent.
-WARNS_AT = 0.8
+WARNING_SHARE = 0.8
 # A count is saved whenever it has grown by one of so many parts of the budget.
 STEPS = 100
 # The ledger's word for the end of a connection whose stream pauses.
@@ -58,7 +58,7 @@ def is_pause(kind: str) -> bool:
 class Spending(NamedTuple):
     """What a stream has stored on `day` (counted from 1970), and its budget, 0 for no bound; `left_out` was not stored.
 
-    `wide_percent` of its most used shared budget are used, and `whose` says whose budget that is.
+    `shared_percent` of its most used shared budget are used, and `shared_owner` says whose budget that is.
     """
 
     day: int
@@ -68,8 +68,8 @@ class Spending(NamedTuple):
     most_events: int = 0
     most_bytes: int = 0
     then: str = ""
-    wide_percent: int = 0
-    whose: str = ""
+    shared_percent: int = 0
+    shared_owner: str = ""
 
     @property
     def own_share(self) -> float:
@@ -80,38 +80,38 @@ class Spending(NamedTuple):
     @property
     def share(self) -> float:
         """The used part of the most used budget: its own, or one that it shares."""
-        return max(self.own_share, self.wide_percent / 100)
+        return max(self.own_share, self.shared_percent / 100)
 
     @property
-    def of(self) -> str:
+    def owner(self) -> str:
         """The owner of that budget: the stream, the profile or the stage."""
-        return self.whose if self.wide_percent / 100 > self.own_share else "stream"
+        return self.shared_owner if self.shared_percent / 100 > self.own_share else "stream"
 
-    def on(self, day: int) -> Spending:
+    def for_day(self, day: int) -> Spending:
         """Returns what is known of that day: nothing yet if it is a later one."""
-        return self if day <= self.day else self._replace(day=day, events=0, bytes=0, left_out=0, wide_percent=0)
+        return self if day <= self.day else self._replace(day=day, events=0, bytes=0, left_out=0, shared_percent=0)
 
-    def plus(self, events: int, size: int, left_out: int) -> Spending:
+    def with_added(self, events: int, size: int, left_out: int) -> Spending:
         """Returns the same with these counts added."""
         return self._replace(events=self.events + events, bytes=self.bytes + size, left_out=self.left_out + left_out)
 
-    def is_step(self, saved: Spending) -> bool:
+    def is_worth_saving(self, saved: Spending) -> bool:
         """Returns whether it is a hundredth of the own budget more than what is saved, and not beyond the budget."""
-        known = saved.on(self.day)
+        known = saved.for_day(self.day)
         grown = self._replace(events=STEPS * (self.events - known.events), bytes=STEPS * (self.bytes - known.bytes))
         return self.own_share < 1 <= grown.own_share
 
-    def written(self) -> str:
+    def to_text(self) -> str:
         """Returns it as a text, which `spending_of` reads."""
         return "/".join(map(str, self))
 
-    def words(self, now_ms: int) -> str:
+    def describe(self, now_ms: int) -> str:
         """Returns what to report of today; "" below four fifths of the budget."""
-        now = self.on(now_ms // DAY_MS)
-        if now.share < WARNS_AT:
+        now = self.for_day(now_ms // DAY_MS)
+        if now.share < WARNING_SHARE:
             return ""
         limits = [f"{most:,} {unit}" for most, unit in ((now.most_events, "events"), (now.most_bytes, "bytes")) if most]
-        whose = " and ".join(limits) if now.of == "stream" else f"the {now.of}"
+        whose = " and ".join(limits) if now.owner == "stream" else f"the {now.owner}"
         what = f"{int(100 * now.share)} % of the day's budget of {whose} is used"
         follows = {
             "sample": f"events left out: {now.left_out:,}",
@@ -122,7 +122,7 @@ class Spending(NamedTuple):
 
 
 def spending_of(text: str) -> Spending | None:
-    """Returns what `Spending.written` wrote; None if `text` is nothing of that kind."""
+    """Returns what `Spending.to_text` wrote; None if `text` is nothing of that kind."""
     parts = text.split("/")
     if len(parts) != len(Spending._fields) or not all(part.isdecimal() for part in (*parts[:6], parts[7])):
         return None
@@ -149,9 +149,9 @@ class Account:
         if not self._is_open:
             return self._known
         events, size = map(max, self._again, self._assumed)
-        return self._known.plus(events, size, 0)
+        return self._known.with_added(events, size, 0)
 
-    def begins(self, before: str, *, is_open: bool, comes_again: bool) -> None:
+    def begin(self, before: str, *, is_open: bool, comes_again: bool) -> None:
         """Continues the count that the connection before has recorded, which `is_open` if it may have stored more.
 
         `comes_again` is whether the upstream sends again what it stored since.
@@ -162,14 +162,14 @@ class Account:
             )
             self._is_open, self._comes_again = is_open, comes_again
             self._assumed = (-(-self._budget.most_events // STEPS), -(-self._budget.most_bytes // STEPS))
-        self.saves()
+        self.record_saved()
 
-    def opened(self) -> None:
+    def record_opened(self) -> None:
         """Records that the upstream has answered: from now on events come again, if any do."""
         if self._comes_again:
             self._assumed = (0, 0)
 
-    def saves(self) -> None:
+    def record_saved(self) -> None:
         """Records that the present count is saved."""
         self._saved, self._shared = self.spent, self.counted
 
@@ -177,36 +177,36 @@ class Account:
     def is_due(self) -> bool:
         """Whether the count, or what it adds to a shared one, has grown so much that it is saved now."""
         events, size = (now - before for now, before in zip(self.counted, self._shared, strict=True))
-        is_shared = self._known.wide_percent < 100 and any(one.percent(events, size) for one in self._budget.wide)
-        return is_shared or self.spent.is_step(self._saved)
+        is_shared = self._known.shared_percent < 100 and any(one.percent(events, size) for one in self._budget.wide)
+        return is_shared or self.spent.is_worth_saving(self._saved)
 
-    def reads(self, now_ms: int, settled: tuple[str, str] | None, wide: tuple[int, int, str] | None) -> None:
+    def read_answer(self, now_ms: int, settled: tuple[str, str] | None, wide: tuple[int, int, str] | None) -> None:
         """Reads what an answer of the store says about the budget: `settled` and `wide` as in LeaseRead."""
         if settled is not None:
-            self._settles(*settled)
+            self._add_settled(*settled)
         if wide is not None:
             day, percent, whose = wide
-            self._on(now_ms)
+            self._begin_day(now_ms)
             # An answer that comes after midnight says nothing of the new day.
             if day >= self._known.day:
-                self._known = self._known._replace(wide_percent=percent, whose=whose)
+                self._known = self._known._replace(shared_percent=percent, shared_owner=whose)
 
-    def _settles(self, known: str, final: str) -> None:
+    def _add_settled(self, known: str, final: str) -> None:
         """Adds what the connection before stored after its count was `known`, now that it is over."""
         self._is_open = False
         before, after = spending_of(known), spending_of(final)
         if after is None or after.day < self._known.day:
             return
-        base = before.on(after.day) if before is not None else Spending(after.day)
+        base = before.for_day(after.day) if before is not None else Spending(after.day)
         more = (after.events - base.events, after.bytes - base.bytes, after.left_out - base.left_out)
-        self._known = self._known.on(after.day).plus(*(max(0, one) for one in more))
+        self._known = self._known.for_day(after.day).with_added(*(max(0, one) for one in more))
 
-    def _on(self, now_ms: int) -> None:
+    def _begin_day(self, now_ms: int) -> None:
         """Begins a new count on a new day."""
-        if (today := self._known.on(now_ms // DAY_MS)) is not self._known:
+        if (today := self._known.for_day(now_ms // DAY_MS)) is not self._known:
             self._known, self._again, self._assumed = today, (0, 0), (0, 0)
 
-    def sent(self, events: Sequence[StreamEvent], *, joins: bool) -> None:
+    def record_sent(self, events: Sequence[StreamEvent], *, joins: bool) -> None:
         """Records that events are on their way, in a write of their own or in the newest (`joins`)."""
         size = sum(_size(event) for event in events)
         if joins:
@@ -214,38 +214,38 @@ class Account:
         else:
             self._sizes.append(size)
 
-    def stored(self, came_ms: int, stored: int, count: int) -> None:
+    def record_stored(self, came_ms: int, stored: int, count: int) -> None:
         """Records the answer to the oldest write: `stored` of its `count` events were new."""
         all_bytes = self._sizes.popleft()
         size = all_bytes * stored // count if count else 0
-        self._on(came_ms)
-        self._known = self._known.plus(stored, size, 0)
+        self._begin_day(came_ms)
+        self._known = self._known.with_added(stored, size, 0)
         self.counted = (self.counted[0] + stored, self.counted[1] + size)
         self._again = (self._again[0] + count - stored, self._again[1] + all_bytes - size)
 
-    def keeps(self, now_ms: int, events: Sequence[StreamEvent]) -> tuple[StreamEvent, ...]:
+    def select_events(self, now_ms: int, events: Sequence[StreamEvent]) -> tuple[StreamEvent, ...]:
         """Returns the events to store: beyond the budget only a sample, if the profile wants one.
 
         Their keys decide which, so two overlapping connections choose the same events.
         """
-        if self._budget.then != "sample" or not self.is_over(now_ms):
+        if self._budget.then != "sample" or not self.is_used_up(now_ms):
             return tuple(events)
         kept = tuple(event for event in events if zlib.crc32(event.key.encode()) % self._budget.one_in == 0)
-        self._on(now_ms)
-        self._known = self._known.plus(0, 0, len(events) - len(kept))
+        self._begin_day(now_ms)
+        self._known = self._known.with_added(0, 0, len(events) - len(kept))
         return kept
 
-    def is_over(self, now_ms: int) -> bool:
+    def is_used_up(self, now_ms: int) -> bool:
         """Returns whether today's budget is used up."""
-        return self.spent.on(now_ms // DAY_MS).share >= 1
+        return self.spent.for_day(now_ms // DAY_MS).share >= 1
 
-    def goes_to_log(self, now_ms: int) -> bool:
+    def should_switch_to_log(self, now_ms: int) -> bool:
         """Returns whether events go to a log from now on, for good."""
-        return self._budget.then == "log" and self.is_over(now_ms)
+        return self._budget.then == "log" and self.is_used_up(now_ms)
 
-    def pauses_s(self, now_ms: int) -> float | None:
+    def pause_s(self, now_ms: int) -> float | None:
         """Returns for how long the stream pauses: until the day is over; None if it goes on."""
-        if self._budget.then != "pause" or not self.is_over(now_ms):
+        if self._budget.then != "pause" or not self.is_used_up(now_ms):
             return None
         return (DAY_MS - now_ms % DAY_MS) / 1000
 

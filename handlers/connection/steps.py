@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, NamedTuple, TypeVar
 
-from handlers.connection.backoff import Refusal, Rest
+from handlers.connection.backoff import Backoff, Refusal
 from handlers.connection.effects import Effect, Outcome, Progress
 from handlers.connection.lease import LEASE_TTL_READS, Lease
 from handlers.framing.oversize import BufferBudget
@@ -71,7 +71,7 @@ class Report:
     """How a connection ended and what it did; `connect_ms` is None if the upstream never answered.
 
     `reconnection_ms` is the reconnection time that the upstream requested, as the profile bounds it; None if it did
-    not. `stays_at` is the cursor from which the connection resumed in vain: it stored nothing and reached no other
+    not. `stuck_cursor` is the cursor from which the connection resumed in vain: it stored nothing and reached no other
     cursor; None if it did either, or sent no cursor. `same_ends` counts the connections in a row that ended the same
     way (`failures.py`). `refusal` is the upstream's refusal, final or not (`backoff.py`); None if it did not refuse.
     """
@@ -80,7 +80,7 @@ class Report:
     progress: Progress
     connect_ms: int | None = None
     reconnection_ms: int | None = None
-    stays_at: str | None = None
+    stuck_cursor: str | None = None
     same_ends: int = 0
     refusal: Refusal | None = None
 
@@ -99,24 +99,24 @@ class ReadSecrets:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRest:
-    """Answered by RestRead, or by StoreFailed."""
+class ReadBackoff:
+    """Answered by BackoffRead, or by StoreFailed."""
 
 
 @dataclass(frozen=True, slots=True)
-class RestRead:
+class BackoffRead:
     """The back-off as it is recorded, and the lease beside it."""
 
-    rest: Rest
+    backoff: Backoff
     lease: Lease
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeRest:
+class ChangeBackoff:
     """Replace `before` by `after`; answered by whether `before` was still recorded, or by StoreFailed."""
 
-    before: Rest
-    after: Rest
+    before: Backoff
+    after: Backoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Ended:
     report: Report
 
 
-Step = Effect | ReadSecrets | ReadRest | ChangeRest | Pause | Await | Ended
+Step = Effect | ReadSecrets | ReadBackoff | ChangeBackoff | Pause | Await | Ended
 
 
 class Answer(NamedTuple):

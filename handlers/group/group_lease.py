@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 
-from handlers.connection.lease import Lease, is_over
+from handlers.connection.lease import Lease, is_holder_dead
 from handlers.values import dataclass
 
 
@@ -111,7 +111,7 @@ def to_bury(own: Lease, group: GroupLease, fence: int, now_ms: int, died: str = 
     open_before = own.released_token < own.connected_token < fence
     if heartbeat is None or heartbeat.is_ended or not open_before:
         return ""
-    return own.connected_by if now_ms >= heartbeat.until_ms or is_over(own, died) else ""
+    return own.connected_by if now_ms >= heartbeat.until_ms or is_holder_dead(own, died) else ""
 
 
 def known_over(own: Lease, group: GroupLease) -> int:

@@ -19,7 +19,7 @@ import enum
 from collections.abc import Callable
 
 from handlers.connection.effects import Outcome, Progress
-from handlers.connection.failures import lived
+from handlers.connection.failures import was_accepted
 from handlers.connection.reconnection import Draw, attempts
 from handlers.connection.steps import Ended, Invocation, Pause, Report, Steps
 from handlers.profile.behaviour import Profile
@@ -124,7 +124,7 @@ def kept(
         what = next_step(report.outcome, is_hot=profile.standby == "hot")
         if what is not NextStep.AGAIN:
             return Kept(what, report)
-        is_new = lived(report.progress) or report.outcome.error != error
+        is_new = was_accepted(report.progress) or report.outcome.error != error
         failures, error = (1 if is_new else failures + 1), report.outcome.error
         rest_ms = round(1000 * draw(*rest_bounds_s(error, failures, delays)))
         now_ms = yield from _rest(rest_ms, invocation, keeps)

@@ -16,7 +16,7 @@ import urllib3
 
 from handlers.connection.judging import rate_limit_s, retry_after_s
 from handlers.connection.opening_steps import Call, Replacements, SignToken, Tokens, Unready
-from handlers.connection.preparation import UNAUTHORIZED, with_token
+from handlers.connection.preparation import UNAUTHORIZED, add_token
 from handlers.errors import StreamDropped
 from handlers.framing.content_codings import BodyDecoder, coding
 from handlers.profile.behaviour import Profile
@@ -72,7 +72,7 @@ class OwnTokens:
         """Returns the secrets, with the token if the repair sends it; raises StreamDropped without a valid one."""
         if profile.repair is None or profile.repair.headers is not None:
             return secrets
-        steps = with_token(profile, secrets, self._tokens, self._now_ms)
+        steps = add_token(profile, secrets, self._tokens, self._now_ms)
         answer: Any = None
         try:
             while True:

@@ -84,7 +84,7 @@ class EventRequests:
             epochs.epoch = self._epoch = self._store.begin_epoch(stream_id, self._epoch, epochs.epoch)
         if not (written.conflicts or epochs.row.length):
             return written
-        lost, from_ms = epochs.lost(step.first + len(step.events))
+        lost, from_ms = epochs.take_lost(step.first + len(step.events))
         self.row = NO_ROW if epochs.is_beside else epochs.row
         return replace(written, is_beside=epochs.is_beside and written.conflicts > 0, lost=lost, lost_from_ms=from_ms)
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from handlers.connection.effects import Outcome, Progress
-from handlers.connection.ends import EXPIRED, STOPPED, SUPERSEDED, late, renewal_due
+from handlers.connection.ends import EXPIRED, STOPPED, SUPERSEDED, outcome_of_late_takeover, with_renewal_due
 from handlers.connection.steps import Invocation, Report
 from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.framing.oversize import BufferBudget
@@ -72,8 +72,8 @@ def group_steps(invocation: Invocation, tables: GroupTables, delays: Delays, por
         raise defect
     late_s = function.late_s(outcome)
     if late_s:
-        outcome = late(outcome, late_s)
-    return renewal_due(outcome) if invocation.is_renewal_due else outcome
+        outcome = outcome_of_late_takeover(outcome, late_s)
+    return with_renewal_due(outcome) if invocation.is_renewal_due else outcome
 
 
 class _Function:

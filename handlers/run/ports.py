@@ -123,16 +123,16 @@ def prepared(
     """Returns the requests that precede the opening of a stream; None if there are none."""
     if profile.token is None and profile.ticket is None:
         return None
-    from handlers.connection.preparation import preparation
+    from handlers.connection.preparation import prepare_opening
 
-    return preparation(profile, stream, cursor, values, tokens, now_ms)
+    return prepare_opening(profile, stream, cursor, values, tokens, now_ms)
 
 
 def judges_token(profile: Profile, values: Secrets, tokens: Tokens, token: str, report: Report) -> bool:
     """Records how the upstream took the token of a connection that has ended; returns whether to open with another."""
-    from handlers.connection.preparation import is_refused
+    from handlers.connection.preparation import is_token_refused
 
-    return is_refused(profile, values, tokens, token, report)
+    return is_token_refused(profile, values, tokens, token, report)
 
 
 def open_upstream(

@@ -8,8 +8,8 @@ first failure no more are made.
 from collections.abc import Callable
 from dataclasses import replace
 
-from handlers.connection.backoff import RestChange
-from handlers.connection.claiming import refusal
+from handlers.connection.backoff import BackoffChange
+from handlers.connection.claiming import refusal_of_claim
 from handlers.connection.effects import (
     Claim,
     GoToLog,
@@ -26,8 +26,8 @@ from handlers.connection.effects import (
     TakeTurn,
     Write,
 )
-from handlers.connection.inputs import LOG, Claimed, ClaimRefused, LeaseRead, RestOwed, Resumption
-from handlers.connection.steps import ChangeRest, Invocation, ReadRest, RestRead, Step
+from handlers.connection.inputs import LOG, BackoffOwed, Claimed, ClaimRefused, LeaseRead, Resumption
+from handlers.connection.steps import BackoffRead, ChangeBackoff, Invocation, ReadBackoff, Step
 from handlers.errors import StoreUnavailable
 from handlers.profile.behaviour import Profile
 from handlers.run.event_requests import EventRequests
@@ -84,16 +84,16 @@ class Requests:
                 return [lambda: self._ledger.gaps(step, self._record.gaps_recorded_by)]
             case RecordLoss():
                 return [*self._ledger.repair(), lambda: store.ledger.record_loss(stream_id, step)]
-            case ReadRest():
-                return [lambda: RestRead((record := store.read(stream_id)).rest, record.lease)]
-            case ChangeRest(before, after):
+            case ReadBackoff():
+                return [lambda: BackoffRead((record := store.read(stream_id)).rest, record.lease)]
+            case ChangeBackoff(before, after):
                 return [lambda: store.change_rest(stream_id, before, after, self._invocation.holder)]
             case _:
                 raise TypeError(f"not a step of the store: {step!r}")
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
-    def _claim(self, step: Claim) -> Claimed | ClaimRefused | RestOwed:
+    def _claim(self, step: Claim) -> Claimed | ClaimRefused | BackoffOwed:
         invocation, profile = self._invocation, self._profile
         reply = self._store.claim(
             invocation.stream_id,
@@ -103,16 +103,16 @@ class Requests:
             partitions=LOG if profile.store == "log" else profile.partitions,
             order=profile.order,
             now_ms=self._now_ms(),
-            rest_until_ms=step.rest_until_ms,
+            rest_until_ms=step.backoff_until_ms,
             turn=mark_values(step.after_fence + 1, step.expires_at_ms, invocation.request_id)
             if step.expires_at_ms
             else None,
             try_until_ms=step.try_until_ms,
-            rested_from_ms=self._began_ms if step.has_rested else None,
+            rested_from_ms=self._began_ms if step.has_backed_off else None,
         )
-        record, lease, rest = reply.record, reply.record.lease, reply.record.rest
+        record, lease, backoff = reply.record, reply.record.lease, reply.record.rest
         if not reply.is_done:
-            refused = refusal(step, lease, rest, invocation.execution, self._began_ms)
+            refused = refusal_of_claim(step, lease, backoff, invocation.execution, self._began_ms)
             if refused is None:
                 # Another layout, or damage: a retry at once would be refused again.
                 raise StoreUnavailable("the control record cannot be claimed: another layout or damaged attributes")
@@ -122,7 +122,9 @@ class Requests:
         # If two are forbidden, the older connection reads on until the turn is taken; the answer to that says where to
         # resume. A request that must not be made twice needs it at once, because it shows whether it was made.
         waits = profile.overlap == "forbids" and profile.again and lease.connected_token != lease.fence
-        return Claimed(lease, Resumption(None) if waits else self._resumption(record), rest, record.layout.partitions)
+        return Claimed(
+            lease, Resumption(None) if waits else self._resumption(record), backoff, record.layout.partitions
+        )
 
     def _resumption(self, record: ControlRecord) -> Resumption:
         """Returns where to resume: after the later of two cursors, the control record's and the log's."""
@@ -157,7 +159,7 @@ class Requests:
 
     def _mark_connected(self, step: MarkConnected) -> None:
         """Shows the connection in the control record, which then no longer shows the one before it."""
-        who, rest = self._invocation, self._change(step.rest)
+        who, rest = self._invocation, self._change(step.backoff)
         shown = self._found_before() | self._shown(step.progress, None)
         reply = self._store.mark_connected(
             who.stream_id, step.fence, step.expires_at_ms, request_id=who.request_id, shown=shown, rest=rest
@@ -173,13 +175,13 @@ class Requests:
 
     def _heartbeat(self, step: Heartbeat) -> LeaseRead:
         fence, shown = step.progress.fence, self._shown(step.progress, step.cursor)
-        change, stream_id = self._change(step.rest), self._invocation.stream_id
+        change, stream_id = self._change(step.backoff), self._invocation.stream_id
         reply = self._store.heartbeat(stream_id, fence, step.expires_at_ms, shown, change)
         self._events.goes_to_log(reply.record, fence)
         answer, spent = self._answer(reply), self._spending
         if self._profile.budget is not None:
             answer = replace(answer, settled=spent.settled(answer.lease), wide=spent.shares(step.progress.counted))
-        return answer if change is None else replace(answer, rest=reply.record.rest)
+        return answer if change is None else replace(answer, backoff=reply.record.rest)
 
     def _release(self, step: Release) -> LeaseRead:
         fence, shown = step.progress.fence, {} if step.is_relieved else self._shown(step.progress, step.cursor)
@@ -187,12 +189,12 @@ class Requests:
             # A turn that the upstream never answered was not marked: the release shows the connection for the first
             # time.
             shown = self._found_before() | shown
-        reply = self._store.release(self._invocation.stream_id, fence, shown, self._change(step.rest))
+        reply = self._store.release(self._invocation.stream_id, fence, shown, self._change(step.backoff))
         self._spending.shares(step.progress.counted, is_last=True)
-        return replace(self._answer(reply), rest=reply.record.rest)
+        return replace(self._answer(reply), backoff=reply.record.rest)
 
-    def _change(self, rest: RestChange | None) -> Change | None:
-        return None if rest is None else rest_change(rest.before, rest.after, self._invocation.holder)
+    def _change(self, backoff: BackoffChange | None) -> Change | None:
+        return None if backoff is None else rest_change(backoff.before, backoff.after, self._invocation.holder)
 
     def _answer(self, reply: Reply) -> LeaseRead:
         self._events.hears(reply.record.lease)
@@ -205,7 +207,7 @@ class Requests:
 
         The cursor of a connected one is saved only here.
         """
-        live, row = self._ledger.row(progress), self._events.row.written(progress.dropped_from_ms)
+        live, row = self._ledger.row(progress), self._events.row.to_text(progress.dropped_from_ms)
         shown: Item = {"live": {"M": ledger_records.without_defaults(live) | ({"row": {"S": row}} if row else {})}}
         if cursor is not None:
             came_ms = min(progress.seen_ms, progress.heard_ms or progress.seen_ms)

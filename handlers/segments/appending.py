@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
-from handlers.connection.epochs import Epochs, other_keys
+from handlers.connection.epochs import Epochs, alternative_keys
 from handlers.framing.events import StreamEvent
 from handlers.segments.known import HASH_BYTES, KnownKeys, body_sum, key_hash
 from handlers.segments.log_requests import (
@@ -225,13 +225,13 @@ class Appender:
             body, came_ms = body_sum(event), self._now_ms
             is_known = is_conflict = False
             other_ms = 0
-            for key in chain((event.key,), other_keys(event.key) if epochs.begins else ()):
+            for key in chain((event.key,), alternative_keys(event.key) if epochs.begins else ()):
                 digest = key_hash(key)
                 known = (came_ms, body_sum(fresh[digest])) if digest in fresh else self._known.came(digest)
                 if known is None:
                     fresh[digest] = event._replace(key=key)
                     break
-                is_current, is_same = epochs.has(known[0]), known[1] in (0, body)
+                is_current, is_same = epochs.is_in_newest(known[0]), known[1] in (0, body)
                 if is_current and is_same:
                     came_ms, is_known = known[0], True
                     break
@@ -240,7 +240,7 @@ class Appender:
                 # If a kill comes before the record counts it, the next connection must receive it again.
                 self._passed = min(self._passed, count - self._first)
             if is_conflict:
-                epochs.met(count, event.key, came_ms, self._now_ms, other_ms)
+                epochs.record_conflict(count, event.key, came_ms, self._now_ms, other_ms)
                 self._conflicts += not is_known
         return fresh
 

@@ -19,7 +19,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from handlers.connection.epochs import Epochs, other_keys
+from handlers.connection.epochs import Epochs, alternative_keys
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent, canonical_json
 from handlers.framing.oversize import Oversize
 from handlers.segments.known import body_sum
@@ -96,13 +96,13 @@ class Conflicts:
             self.epochs.depth = depth + 1 if self.epochs.begins else 0
         if is_conflict:
             now_ms = event.received_at_ms
-            self.epochs.met(number, event.key, min(came_ms, now_ms), now_ms, other_ms)
+            self.epochs.record_conflict(number, event.key, min(came_ms, now_ms), now_ms, other_ms)
         return None if outcome == DUPLICATE else (outcome, is_conflict)
 
     def _alternative_keys(self, event: StreamEvent) -> Iterator[str]:
         """Yields the other keys under which the event may be stored, in order; none if the first body stays."""
         if self.epochs.begins:
-            yield from other_keys(event.key)
+            yield from alternative_keys(event.key)
         key = event.key
         for _ in range(MOST_KEYS if self.keeps_both else 0):
             key = _conflict_key(key, event)
@@ -119,7 +119,7 @@ class Conflicts:
         return self._is_current(stored_item) and (read_int(stored_item, "fence") or 0) <= (read_int(item, "fence") or 0)
 
     def _is_current(self, stored_item: Item) -> bool:
-        return self.epochs.has(_came_ms(stored_item))
+        return self.epochs.is_in_newest(_came_ms(stored_item))
 
     def _read_items(self, wanted: Iterable[Item]) -> dict[str, Item]:
         """Returns the items of these keys; items that the first, cheaper read misses are read again, consistently.

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from handlers.connection.backoff import Rest
+from handlers.connection.backoff import Backoff
 from handlers.connection.epochs import NO_EPOCH, Epoch, Epochs
 from handlers.connection.inputs import IN_A_LOG, LOG, Layout
 from handlers.connection.lease import Lease
@@ -238,7 +238,7 @@ class Store:
         """
         return self._change(stream_id, *control_writes.cursor_replacement(read, cursor, fence, now_ms)).is_done
 
-    def change_rest(self, stream_id: str, before: Rest, after: Rest, holder: str) -> bool:
+    def change_rest(self, stream_id: str, before: Backoff, after: Backoff, holder: str) -> bool:
         """Returns whether the back-off was `before` and is `after` now; `holder` names this invocation alone."""
         condition, attributes, read = rest_change(before, after, holder)
         return self._change(stream_id, set_clause(tuple(attributes)), condition, values_of(attributes) | read).is_done

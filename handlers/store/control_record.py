@@ -15,12 +15,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from handlers.connection import evidence
-from handlers.connection.backoff import Rest
+from handlers.connection.backoff import Backoff
 from handlers.connection.epochs import NO_EPOCH, Epoch
 from handlers.connection.evidence import Known
 from handlers.connection.inputs import LOG, MOST_PARTITIONS, Layout, Order, Resumption
 from handlers.connection.lease import Lease
-from handlers.connection.liveness import remembered
+from handlers.connection.liveness import decay_pause
 from handlers.connection.spending import is_pause
 from handlers.store import ledger_records, typed_values
 from handlers.store.ledger_records import live_record
@@ -51,7 +51,7 @@ class ControlRecord:
     cursor_fence: int
     saved_ms: int | None
     cursor_came_ms: int
-    rest: Rest
+    rest: Backoff
     ledger_sum: Known
     live: Item | None
     gaps_recorded_by: int
@@ -68,9 +68,9 @@ class ControlRecord:
             known_ms=known.at_ms,
             behind_ms=known.behind_ms(self.cursor_fence, now_ms),
             connected_ms=known.until_ms if known.fence else None,
-            looked=self.gaps_recorded_by,
+            last_searched=self.gaps_recorded_by,
             event_ms=typed_values.read_int(live, "event_ms"),
-            pause_ms=remembered(typed_values.read_int(live, "pause_ms"), since_ms),
+            pause_ms=decay_pause(typed_values.read_int(live, "pause_ms"), since_ms),
             spending=typed_values.read_text(live, "spending") or "",
             is_counting="spending" in live and not typed_values.read_text(live, "ended_by"),
             is_logged="spending" in live and self.layout.partitions == LOG,
@@ -81,7 +81,7 @@ class ControlRecord:
         return (
             self.ledger_sum
             if self.live is None
-            else evidence.known(ledger_records.records_of(self.live), self.ledger_sum)
+            else evidence.sum_of_records(ledger_records.records_of(self.live), self.ledger_sum)
         )
 
     def with_stored_until(self, fence: int, came_ms: int) -> ControlRecord:
@@ -90,7 +90,7 @@ class ControlRecord:
         The record of a connection may be older: it shows an earlier one as it was when the next was marked. If the
         heartbeats of a group's function cover a connection, its own record is seldom written.
         """
-        record, live = replace(self, ledger_sum=self.ledger_sum.heard(fence, came_ms)), self.live or {}
+        record, live = replace(self, ledger_sum=self.ledger_sum.with_stored_until(fence, came_ms)), self.live or {}
         if typed_values.read_int(live, "fence") != fence:
             return record
         known_ms = {name: typed_values.read_int(live, name) for name in ("heard_ms", "seen_ms")}
@@ -226,14 +226,14 @@ def ledger_sum_numbers(item: Item) -> list[int] | None:
     return numbers if len(numbers) == len(written) >= 4 and len(numbers) % 3 == 1 else None
 
 
-def rest_of(item: Item) -> Rest:
+def rest_of(item: Item) -> Backoff:
     """Returns the back-off in the control record; an empty one if it has none."""
-    return typed_values.read_as(Rest, item, "rest_")
+    return typed_values.read_as(Backoff, item, "rest_")
 
 
-def rest_attributes(rest: Rest) -> Item:
+def rest_attributes(rest: Backoff) -> Item:
     """Returns the attributes of the control record that hold a back-off."""
-    values = {f"rest_{one.name}": getattr(rest, one.name) for one in fields(Rest)}
+    values = {f"rest_{one.name}": getattr(rest, one.name) for one in fields(Backoff)}
     return {name: {"S": value} if isinstance(value, str) else number_value(value) for name, value in values.items()}
 
 

@@ -7,7 +7,7 @@ moves a cursor back.
 
 from typing import NamedTuple
 
-from handlers.connection.backoff import Rest
+from handlers.connection.backoff import Backoff
 from handlers.connection.inputs import LOG, Order
 from handlers.connection.lease import FINAL_ENDINGS
 from handlers.store import control_record, typed_values
@@ -228,7 +228,7 @@ def switch_to_log(items: int, since_ms: int) -> Write:
     return Write(set_clause(tuple(attributes)), condition, values_of(attributes))
 
 
-def rest_change(before: Rest, after: Rest, holder: str) -> Change:
+def rest_change(before: Backoff, after: Backoff, holder: str) -> Change:
     """Returns the change of the back-off from `before` to `after`; `holder` is unique to the invocation."""
     # The back-off is as it was read, so no other connection has tried or failed since; or an earlier request has made
     # this change.

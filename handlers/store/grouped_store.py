@@ -165,7 +165,7 @@ class GroupedStore(KnownStreams):
         # A proof that closes a gap is written once and at once: the function's heartbeats do not contain it.
         proves = not held.has_proved and ledger_records.has_caught_up(held.unsaved["live"]["M"])
         is_due = waits and now_ms - held.saved_ms >= every_ms
-        is_due = is_due or (spent is not None and saved is not None and spent.is_step(saved))
+        is_due = is_due or (spent is not None and saved is not None and spent.is_worth_saving(saved))
         is_due = is_due or self._is_outdated(held)
         # The same holds for a change that the first events show: ids have started over, or numbers go on.
         shown_live, known_live = held.unsaved["live"]["M"], ledger_records.live_record(held.item) or {}

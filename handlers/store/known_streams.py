@@ -114,7 +114,9 @@ class KnownStreams(Store):
         now_ms, every = self._clock_ms(), list(self._streams.values())
         watched = [one for one in every if "epoch" in one.item or silence_of(one.item).expect_ms is not None]
         items = [one.item | one.unsaved for one in watched]
-        found = sum(bool(quiet_alert(item, now_ms) or epochs.words(epoch_of(item), now_ms)) for item in items)
+        found = sum(
+            bool(quiet_alert(item, now_ms) or epochs.describe_restart(epoch_of(item), now_ms)) for item in items
+        )
         return found + sum(bool(budget_alert(one.item | one.unsaved, now_ms)) for one in every)
 
     def is_stopping(self, stream_id: str) -> bool:

@@ -181,11 +181,11 @@ def silence_of(item: Item) -> Silence:
 def quiet_alert(item: Item, now_ms: int) -> str:
     """Returns the alert about a connected stream whose profile expects events; "" if it is not quiet."""
     silence, started_ms = silence_of(item), instant_ms(read_text(item, "started_at")) or 0
-    return "" if silence.expect_ms is None else silence.words(started_ms, now_ms, is_late="group" in item)
+    return "" if silence.expect_ms is None else silence.describe(started_ms, now_ms, is_late="group" in item)
 
 
 def budget_alert(item: Item, now_ms: int) -> str:
     """Returns the alert about a stream that has used most of its budget; "" if it has not, or has none."""
     live: Item = item.get("live", {}).get("M", {})
     spending = spending_of(read_text(live, "spending") or "")
-    return "" if spending is None else spending.words(now_ms)
+    return "" if spending is None else spending.describe(now_ms)

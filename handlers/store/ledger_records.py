@@ -15,7 +15,7 @@ from handlers.connection.effects import Progress, RecordLoss
 from handlers.connection.evidence import Record
 from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap, Repair
 from handlers.connection.inputs import GapsRecorded
-from handlers.connection.ledger import gaps, is_brought, is_unfounded, unasked
+from handlers.connection.ledger import find_gaps, is_delivered_elsewhere, is_unfounded, unrequested_gaps
 from handlers.group import GROUP
 from handlers.store import typed_values
 from handlers.store.control_table import IS_NEW, Table
@@ -148,7 +148,7 @@ def _certain_ms(records: Sequence[Record], *, is_cut: bool) -> int:
     """
     if not is_cut:
         return 0
-    return max(record.last_ms for record in sorted(records, key=evidence.by_fence)[:2])
+    return max(record.last_ms for record in sorted(records, key=evidence.fence_order)[:2])
 
 
 class LedgerRecords:
@@ -198,7 +198,7 @@ class LedgerRecords:
         # DynamoDB deletes expired records in any order, and a missing one would look like a gap between its neighbours.
         rows = [own, *(row for row in rows if row["fence"] != own["fence"] and not has_expired(row, now_ms))]
         records = [record for row in rows for record in records_of(row)]
-        shown = gaps(records, now_ms, dead_after_ms)
+        shown = find_gaps(records, now_ms, dead_after_ms)
         # A connection that was relieved before it had caught up may have left an open gap that its successor has ended
         # since. So may one that had claimed before this one and was answered after it.
         fence, began_ms = read_int(own, "fence") or 0, read_int(own, "opened_ms") or now_ms
@@ -230,10 +230,10 @@ class LedgerRecords:
         # The losses of older connections were not all read.
         told_since = told[-1].fence if len(told) == SEARCHED_CONNECTIONS else 0
         for gap, item in zip(told, recorded, strict=True):
-            if is_unfounded(gap, shown, records) or is_brought(gap, told, records, told_since):
+            if is_unfounded(gap, shown, records) or is_delivered_elsewhere(gap, told, records, told_since):
                 self._put_gap(item | {"state": {"S": DELIVERED}}, item)
         is_open = any(gap.fence == fence and gap.state == OPEN for gap in shown)
-        return GapsRecorded(len(unasked(shown, records, fence)), is_open)
+        return GapsRecorded(len(unrequested_gaps(shown, records, fence)), is_open)
 
     def _rows_to_search(self, stream_id: str, gaps_recorded_by: int, dead_after_ms: int) -> list[Item]:
         """Returns the last connections, back to one that was answered and before which all gaps are recorded.

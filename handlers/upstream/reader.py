@@ -15,7 +15,7 @@ from dataclasses import replace
 import urllib3
 
 from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
-from handlers.connection.opening_steps import Ask, Call, Preparation, Unready, only
+from handlers.connection.opening_steps import Ask, Call, Preparation, Unready, open_directly
 from handlers.framing import content_codings
 from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
@@ -82,7 +82,7 @@ class Upstream:
         shares: Share | None = None,
         pulse: Pulse | None = None,
     ) -> None:
-        self._before = only(request) if before is None else before
+        self._before = open_directly(request) if before is None else before
         share = shares or ALONE
         self._chunk_bytes = share.chunk_bytes
         self._most_bytes = share.chunk_bytes if joins else 0

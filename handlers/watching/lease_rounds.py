@@ -188,7 +188,7 @@ class Rounds:
                 seen.budgets[stream_id] = words
             if words := quiet_alert(item, now_ms):
                 seen.quiet[stream_id] = words
-            if words := epochs.words(epoch_of(item), now_ms):
+            if words := epochs.describe_restart(epoch_of(item), now_ms):
                 seen.restarted[stream_id] = words
         is_left = is_release_overdue(own, now_ms) and (group_id is None or is_group(own.execution))
         if is_left or (group_id is None and is_suspect(lease, now_ms)):

@@ -20,12 +20,12 @@ from handlers.connection.lease import Lease
 from handlers.connection.orphans import (
     START_EVERY_MS,
     Verdict,
+    is_replacement,
     is_suspect,
+    judge_execution,
     start_input,
     start_names,
     successor_names,
-    verdict,
-    was_started,
 )
 from handlers.group import is_group
 from handlers.store import typed_values
@@ -89,7 +89,7 @@ class StepFunctions:
                 raise
             return ExecutionDescription(arn, Verdict.OVER, -1)
         started_ms = round(answer["startDate"].timestamp() * 1000)
-        return ExecutionDescription(arn, verdict(answer["status"], answer.get("output") or ""), started_ms)
+        return ExecutionDescription(arn, judge_execution(answer["status"], answer.get("output") or ""), started_ms)
 
     def describe_by_name(self, name: str) -> ExecutionDescription:
         """Returns Step Functions' answer about the machine's execution of this name."""
@@ -159,7 +159,7 @@ class Orphans:
         execution Step Functions returns that execution.
         """
         names = start_names(stream_id, execution)
-        before_ms = self.states.describe(execution).started_ms if was_started(execution) else -START_EVERY_MS
+        before_ms = self.states.describe(execution).started_ms if is_replacement(execution) else -START_EVERY_MS
         while (earlier := self.states.describe_by_name(name := next(names))).started_ms >= 0:
             if earlier.verdict is Verdict.RUNS:
                 return earlier.arn

@@ -16,9 +16,9 @@ from handlers.api.answers import at
 from handlers.api.last_error import Retries
 from handlers.api.problems import Problem
 from handlers.connection.evidence import Record
-from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap, Repair, applied
+from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap, Repair, apply_repairs
 from handlers.connection.lease import LEASE_TTL_READS
-from handlers.connection.ledger import corrected, gaps
+from handlers.connection.ledger import correct_losses, find_gaps
 from handlers.store import typed_values
 from handlers.store.event_reader import EventReader, key_of_position, position_of
 from handlers.store.stream_records import StreamRecords
@@ -156,8 +156,8 @@ class ApiReader:
             yield f"gaps are open that were delivered: {again}"
         records = list(self._records_with_ends())
         losses = [Gap(fence, *span, "", LOST, count) for (fence, count), span in world.watch.losses.items() if count]
-        known = [*gaps(records, self._clock.now_ms(), self._dead_after_ms), *corrected(losses, records)]
-        expected = sorted((at(gap.from_ms), at(gap.to_ms), gap.state) for gap in applied(known, repairs))
+        known = [*find_gaps(records, self._clock.now_ms(), self._dead_after_ms), *correct_losses(losses, records)]
+        expected = sorted((at(gap.from_ms), at(gap.to_ms), gap.state) for gap in apply_repairs(known, repairs))
         # No connection ends the gap after the last connection; only the end of the stream does.
         last = at(max(record.last_ms for record in records)) if records else None
         # An announced loss may begin at the same instant.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from handlers.connection.evidence import Record
 from handlers.connection.gap_record import DELIVERED, Gap
 from handlers.connection.lease import LEASE_TTL_READS
-from handlers.connection.ledger import gaps
+from handlers.connection.ledger import find_gaps
 from handlers.connection.liveness import BROKEN
 from handlers.store import ledger_records, typed_values
 from handlers.store.control_record import to_record
@@ -66,7 +66,7 @@ def noticed_ms(world: World, at_ms: int) -> int:
 
 def open_gaps(world: World, records: list[Record]) -> list[Gap]:
     """Returns the gaps that follow from the records, except those that were delivered later."""
-    return [gap for gap in gaps(records, world.clock.now_ms(), lease_ttl_ms(world)) if gap.state != DELIVERED]
+    return [gap for gap in find_gaps(records, world.clock.now_ms(), lease_ttl_ms(world)) if gap.state != DELIVERED]
 
 
 def lease_ttl_ms(world: World) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from handlers.api.figures import length_ms
-from handlers.connection.gap_record import LACKING, PARTLY, Interval
+from handlers.connection.gap_record import INCOMPLETE, PARTLY, Interval
 from handlers.store.typed_values import instant_ms
 from local.chaos.facts import last_good_ms, ledger, noticed_ms, standstills
 from local.chaos.losses import ON_ITS_WAY_MS
@@ -50,7 +50,7 @@ def wrong_shares(world: World, coverage: dict[str, Any], told_until_ms: Callable
     if not length_ms(least) - slack_ms <= shown_ms <= length_ms(most) + slack_ms:
         truth = f"{length_ms(least)} to {length_ms(most)} were"
         yield f"{shown_ms} ms of {to_ms - since_ms} are shown as connected, and {truth}"
-    lacking = [_span(gap, span) for gap in coverage["gaps"] if gap["state"] in LACKING]
+    lacking = [_span(gap, span) for gap in coverage["gaps"] if gap["state"] in INCOMPLETE]
     waits_ms = instant_ms(coverage["waiting_since_at"] or "")
     waiting = [] if waits_ms is None else [(max(waits_ms, since_ms), to_ms)]
     shown_ms = round(coverage["complete_percent"] * max(1, to_ms - since_ms) / 100)
@@ -84,7 +84,7 @@ def wrong_waiting(world: World, coverage: dict[str, Any], dead_after_ms: int, *,
         if (at_ms := link.came_ms.get(number, world.upstream.emitted_ms[number])) >= began_ms
     ]
     since_ms, span = instant_ms(coverage["waiting_since_at"] or ""), (0, now_ms)
-    shown = [_span(gap, span) for gap in coverage["gaps"] if gap["state"] in LACKING]
+    shown = [_span(gap, span) for gap in coverage["gaps"] if gap["state"] in INCOMPLETE]
     shown += [] if since_ms is None else [(since_ms, now_ms)]
     late_ms = now_ms - dead_after_ms - ON_ITS_WAY_MS - slack_ms
     for at_ms in came_ms:

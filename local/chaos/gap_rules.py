@@ -20,7 +20,7 @@ from dataclasses import replace
 from handlers.api.figures import length_ms
 from handlers.connection.evidence import KEPT_MS, Record
 from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap
-from handlers.connection.ledger import gaps
+from handlers.connection.ledger import find_gaps
 from handlers.store import ledger_records
 from local.chaos.facts import last_good_ms, lease_ttl_ms, ledger, noticed_ms, open_gaps, rows_of, standstills, uncovered
 from local.chaos.restarts import former, is_doubtful, starts_over, untrue
@@ -67,7 +67,7 @@ def unrecorded(world: World) -> list[str]:
     ):
         return []  # an open connection may still close an old gap, which it has not checked yet
     texts = []
-    shown = gaps(records, now_ms, lease_ttl_ms(world))
+    shown = find_gaps(records, now_ms, lease_ttl_ms(world))
     for gap in shown:
         item = ledger_records.gap_item(world.stream, gap)
         # The attributes of a repair are left out.

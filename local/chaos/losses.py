@@ -10,7 +10,7 @@ from functools import partial
 
 from handlers.connection.evidence import STOPPED, Record
 from handlers.connection.gap_record import LOST, Gap
-from handlers.connection.ledger import corrected
+from handlers.connection.ledger import correct_losses
 from handlers.connection.liveness import BROKEN
 from handlers.store.control_record import to_record
 from local.chaos import restarts
@@ -92,7 +92,7 @@ def _is_recorded(world: World, number: int, slack_ms: int) -> bool:
     """
     records = ledger(world)
     for link, told in _told(world, number):
-        (loss,) = corrected([told], records)
+        (loss,) = correct_losses([told], records)
         at_ms = link.came_ms.get(number + 1, world.upstream.emitted_ms[number])
         # A peer that closes in order counts as having sent everything. If it had not, the next connection counts as
         # having caught up while it still receives the rest, and a loss in there as having happened when its notice

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from handlers.connection.gap_record import DELIVERED, LACKING, OPEN, REPAIRED, Gap, applied
+from handlers.connection.gap_record import DELIVERED, INCOMPLETE, OPEN, REPAIRED, Gap, apply_repairs
 from handlers.profile.repair_field import MOST_PAGES
 from handlers.repair.gap_edges import MOST_EACH
 from handlers.repair.gap_ports import TURN_MS
@@ -31,7 +31,7 @@ CLOSED_AFTER_MS = TURN_MS + CHECK_EVERY_MS + 40_000 + SPARE_MS
 def gaps_of(world: World) -> list[Gap]:
     """Returns the stream's recorded gaps, with the results of their repairs."""
     written = [ledger_records.gap_of(item) for item in rows_of(world, "gap#")]
-    return applied(written, [(gap, gap.repair) for gap in written if gap.repair is not None])
+    return apply_repairs(written, [(gap, gap.repair) for gap in written if gap.repair is not None])
 
 
 def broken(world: World, quiet_ms: int) -> dict[str, list[str]]:
@@ -55,7 +55,7 @@ def _false_repairs(world: World) -> Iterator[str]:
     If a function stood still, the losses that it records later overlap: the event's own loss decides then.
     """
     slack_ms, gaps = world.schedule.skew_ms + LATE_MS, gaps_of(world)
-    told = [gap.span for gap in gaps if gap.number and gap.state in LACKING]
+    told = [gap.span for gap in gaps if gap.number and gap.state in INCOMPLETE]
     for gap in gaps:
         if gap.state != REPAIRED:
             continue

@@ -6,7 +6,7 @@ connection is blamed only if its function checked after the failed function had 
 
 import itertools
 
-from handlers.connection.backoff import JITTER, LIVED_MS, REFUSAL_PACE, TRY_MS, FailureKind
+from handlers.connection.backoff import ACCEPTED_AFTER_MS, JITTER, REFUSAL_PACE, TRY_MS, FailureKind
 from handlers.connection.failures import STUCK_AFTER
 from local.chaos.draws import REFUSALS
 from local.chaos.facts import standstills
@@ -39,7 +39,7 @@ def most_ms(world: World) -> int:
     refused_ms = sum(fault.for_ms for fault in world.schedule.faults if fault.kind in REFUSED)
     if refused_ms:
         # The back-off after refusals doubles each time.
-        longest_ms = min(refused_ms + REFUSAL_PACE.rest_ms(1), 1000 * REFUSAL_PACE.max_s)
+        longest_ms = min(refused_ms + REFUSAL_PACE.backoff_ms(1), 1000 * REFUSAL_PACE.max_s)
         owed_ms.append(round((1 + JITTER) * longest_ms))
     return max(owed_ms) + CONNECT_TIMEOUT_MS + TRY_MS if any(owed_ms) else 0
 
@@ -122,7 +122,7 @@ def _failures(world: World) -> list[tuple[int, Link]]:
         count = before[1] + 1 if before is not None and is_next else 1
         before = (link, count)
         assert link.closed_ms is not None
-        owed_ms = pace.rest_ms(count) if pace is not None else 0
+        owed_ms = pace.backoff_ms(count) if pace is not None else 0
         if kind == "refused":  # the last try comes when the refusal becomes final
             owed_ms = min(owed_ms, max(0, first_ms + limit_ms - link.closed_ms))
         owed_ms = max(link.retry_after_s * 1000, owed_ms)
@@ -136,7 +136,7 @@ def _lived_between(world: World, before: Link, link: Link) -> bool:
     return any(
         other.opened_ms is not None
         and since_ms <= other.opened_ms
-        and min(other.closed_ms or until_ms, until_ms) - other.opened_ms >= LIVED_MS
+        and min(other.closed_ms or until_ms, until_ms) - other.opened_ms >= ACCEPTED_AFTER_MS
         for other in world.upstream.links
     )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import botocore.session
 from botocore.exceptions import BotoCoreError, ClientError
 
-from handlers.connection.gap_record import applied, covers
+from handlers.connection.gap_record import apply_repairs, covers
 from handlers.errors import StoreUnavailable
 from handlers.group import is_group
 from handlers.store.stream_records import StreamRecords
@@ -109,7 +109,7 @@ def _gaps(records: StreamRecords, streams: Sequence[str], origin_ms: int, until_
         while page := records.gaps(stream_id, after, _PAGE):
             after = page[-1][0]
             gaps += [gap for _, gap in page]
-        known = applied(gaps, [(gap, gap.repair) for gap in gaps if gap.repair is not None])
+        known = apply_repairs(gaps, [(gap, gap.repair) for gap in gaps if gap.repair is not None])
         shown = [Gap(gap.from_ms, gap.to_ms, gap.cause, gap.state) for gap in known]
         found[stream_id] = _moved(shown, origin_ms, until_ms)
     return found

@@ -28,12 +28,16 @@ class Talking:
         """Sends the first messages, to resume behind the cursor."""
         decoder.opens(answer.headers)
         if self._talk is not None:
-            self._send(self._talk.begins(_now_ms(), cursor, answer.places))
+            self._send(self._talk.begin(_now_ms(), cursor, answer.places))
 
     @property
     def awaited(self) -> str:
         """Says which first message has no answer yet, and what came instead; "" if none is awaited."""
-        return f"still no answer to {self._talk.awaited}" if self._talk is not None and self._talk.awaited else ""
+        return (
+            f"still no answer to {self._talk.awaited_message}"
+            if self._talk is not None and self._talk.awaited_message
+            else ""
+        )
 
     def wait_s(self, left_s: float) -> float:
         """How long to wait for the next input, at most `left_s`."""
@@ -44,7 +48,7 @@ class Talking:
         """The input that counts by now, and what ends the connection."""
         if self._talk is None:
             return decoded, None
-        said, counted, end = self._talk.takes(_now_ms(), decoded, decoder, failure)
+        said, counted, end = self._talk.take_frames(_now_ms(), decoded, decoder, failure)
         self._send(said)
         return (counted if self._talk.is_connected else ()), end
 
@@ -52,14 +56,14 @@ class Talking:
         """Sends what is due by now; returns what ends the connection if an answer has not come in time."""
         if self._talk is None:
             return None
-        said, end = self._talk.passes(_now_ms())
+        said, end = self._talk.due_messages(_now_ms())
         self._send(said)
         return end
 
     def leaves(self) -> None:
         """Sends the close."""
         if self._talk is not None:
-            self._send(self._talk.leaves())
+            self._send(self._talk.closing_messages())
 
     def _send(self, said: list[Effect]) -> None:
         for one in said:

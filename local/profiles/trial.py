@@ -22,9 +22,9 @@ from handlers.api.verdict import counted
 from handlers.aws.eks_tokens import sign_cluster_token
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.ends import End
-from handlers.connection.frame_reading import Numbers, read, taken_apart
+from handlers.connection.frame_reading import HoleFinder, read_frames, split_frame
 from handlers.connection.inputs import Chunk, Closed, Opened
-from handlers.connection.judging import is_confirmed, is_expired, judge
+from handlers.connection.judging import is_cursor_refused, is_resume_confirmed, judge_answer
 from handlers.connection.opening_steps import Tokens
 from handlers.errors import StreamDropped, StreamkeeperError
 from handlers.framing.events import LEFT_OUT, StreamEvent, cursor_behind
@@ -77,7 +77,7 @@ class Trial:
     reconnection_ms: int | None = None
     ended: bool = False
     seen: list[StreamEvent] = field(default_factory=list)
-    numbers: Numbers | None = None
+    numbers: HoleFinder | None = None
     is_numbered: bool = False
 
     def begins(self) -> None:
@@ -91,19 +91,19 @@ class Trial:
             self.say(f"warning: {warning}")
         if (sequence := self.profile.sequence) is not None:
             is_row = self.profile.asks(self.requested) and self.profile.cursor == sequence.path
-            self.numbers = Numbers(sequence, self.requested if is_row else None, self.profile.split)
+            self.numbers = HoleFinder(sequence, self.requested if is_row else None, self.profile.split)
 
     def opened(self, answer: Opened) -> None:
         """Prints the upstream's answer."""
         self.say(f"answered {answer.status}, {printable(answer.headers.get('content-type', 'no content type'))}")
-        if self.profile.asks(self.requested) and is_expired(self.profile, answer.status):
+        if self.profile.asks(self.requested) and is_cursor_refused(self.profile, answer.status):
             self.ended = True
             self.say(_ENDS[Kind.EXPIRED])
             return
         meaning, now_ms = self.profile.meaning(answer.status), time.time_ns() // 1_000_000
-        if (refusal := judge(self.profile, answer, meaning, now_ms)) is not None:
+        if (refusal := judge_answer(self.profile, answer, meaning, now_ms)) is not None:
             self.ends(refusal)
-        elif self.requested and not is_confirmed(self.profile, answer, self.requested):
+        elif self.requested and not is_resume_confirmed(self.profile, answer, self.requested):
             self.say("the answer does not begin after the cursor: a gap")
 
     def frame(self, frame: Frame) -> None:
@@ -111,12 +111,12 @@ class Trial:
         if self.ended:
             return
         profile, is_resumed = self.profile, self.profile.asks(self.requested)
-        kind, batch = taken_apart(profile, frame, 0)
-        reading = read(profile, [frame], None, 0, "", 0, is_resumed=is_resumed, numbers=self.numbers)
+        kind, batch = split_frame(profile, frame, 0)
+        reading = read_frames(profile, [frame], None, 0, "", 0, is_resumed=is_resumed, numbers=self.numbers)
         for count in reading.losses if kind is not Kind.LOSS else ():
             self.say(f"{'hole':<10} {counted(count or 0, 'number')} missing before this: a loss")
         if self.numbers is not None and kind is Kind.EVENT:
-            self.is_numbered |= any(True for _ in self.numbers.of(frame))
+            self.is_numbered |= any(True for _ in self.numbers.numbers_of(frame))
         for event in batch or (profile.event(frame, 0),):
             is_left_out = event.key == LEFT_OUT or (reading.left_out > 0 and not batch)
             self._shows("left out" if is_left_out else Kind.EVENT.value if batch else kind.value, event)

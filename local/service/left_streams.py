@@ -14,7 +14,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.connection.lease import Lease
-from handlers.connection.orphans import Verdict, verdict
+from handlers.connection.orphans import Verdict, judge_execution
 from handlers.errors import StoreUnavailable
 from handlers.group import is_group
 from handlers.repair.work import RepairWork, start_due
@@ -174,7 +174,7 @@ class LeftStreams:
 
 def _described(known: KnownExecution) -> ExecutionDescription:
     output = known.closing.output if known.closing is not None else None
-    return ExecutionDescription(known.opening.arn, verdict(known.status, output or ""), known.opening.started_ms)
+    return ExecutionDescription(known.opening.arn, judge_execution(known.status, output or ""), known.opening.started_ms)
 
 
 async def repair_overdue(work: Callable[[], RepairWork], invoke: Callable[[str], Awaitable[Any]]) -> None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from handlers.connection.effects import Claim, MarkConnected, Write
-from handlers.connection.failures import lived
+from handlers.connection.failures import was_accepted
 from handlers.connection.inputs import Claimed, StoreFailed
-from handlers.connection.steps import Answer, ChangeRest, Ended, Invocation, ReadRest, Report, Step, Steps
+from handlers.connection.steps import Answer, ChangeBackoff, Ended, Invocation, ReadBackoff, Report, Step, Steps
 from handlers.group.next_step import Keeps
 from handlers.profile.secret_references import Secrets
 from handlers.run.ports import NO_TIME
@@ -157,7 +157,7 @@ class NotedSlot(Slot):
         return answer
 
     def _before(self, step: Step) -> None:
-        if not isinstance(step, ChangeRest | ReadRest | Ended):
+        if not isinstance(step, ChangeBackoff | ReadBackoff | Ended):
             self._settle()
         now_ms = self._clock.now_ms()
         match step:
@@ -189,7 +189,7 @@ class NotedSlot(Slot):
         self._link = self._took_ms = None
         before = 0 if self._again is None or self._begins_anew else self._again.failures
         self._begins_anew = False
-        failures = 0 if lived(report.progress) else before + 1
+        failures = 0 if was_accepted(report.progress) else before + 1
         left_ms, margin_ms = self._invocation.deadline_ms - self.function.now_ms(), self._invocation.margin_ms
         self._again = Again(failures, left_ms / margin_ms, 0)
         self._drawn.clear()

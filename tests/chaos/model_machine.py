@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from handlers.connection.effects import Outcome
-from handlers.connection.ends import renewal_due
+from handlers.connection.ends import with_renewal_due
 from handlers.connection.steps import Invocation
 from tests.chaos.explorer import Step, Violation
 from tests.chaos.model_managers import summary
@@ -179,7 +179,7 @@ class Machine:
         elif outcome.error in FORGETS:
             world = world.with_died(execution, lane, frozenset())
         if outcome is not None and execution == 0 and world.has("renew"):
-            outcome = renewal_due(outcome)
+            outcome = with_renewal_due(outcome)
         state = self.rules.after(outcome)
         if state == "over":
             return over(world, execution)

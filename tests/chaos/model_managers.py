@@ -39,7 +39,7 @@ IGNORED = frozenset(
         "bytes",
         "events",
         "unterminated_bytes",
-        "_seen_ms",
+        "_known_good_ms",
         "_stored",
         "_duplicates",
         "_dead_lettered",
@@ -59,7 +59,9 @@ IGNORED = frozenset(
 FACTS = frozenset({"opened_ms", "closed_ms"})
 CHANGEABLE = (deque, list, dict, set)
 # The parts of a manager.
-PARTS = frozenset({"_lifetime", "_draining", "_intake", "_record", "pending", "beginning", "liveness", "backlog"})
+PARTS = frozenset(
+    {"_lifetime", "_draining", "_intake", "_record", "pending", "restart_detector", "liveness", "backlog"}
+)
 
 
 # Objects of these types in a manager are never changed in place, and never replaced.

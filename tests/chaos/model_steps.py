@@ -243,7 +243,7 @@ class Model(explorer.Model[World]):
         finished = manager.phase is Phase.FINISHED
         following = tuple(effect for effect in manager.handle(world.now_ms, input_) if not isinstance(effect, UNHEEDED))
         if process.manager.phase in LIVE and manager.phase is Phase.DRAINING:
-            _check_relief(world, process, manager.ending)
+            _check_relief(world, process, manager.outcome_so_far)
         if finished and following:
             raise Violation("one Finish, and last", f"{process.label} goes on after its Finish")
         rest = () if isinstance(input_, StoreFailed) and following else process.effects
@@ -297,7 +297,7 @@ class Model(explorer.Model[World]):
         elif len(others) + 1 > self._allowed(world):
             names = ", ".join(p.label for p in (*others, process))
             raise Violation("connections allowed", f"{names} are connected, {self._allowed(world)} allowed")
-        since = int(process.manager.__dict__["_record"].pending.asked_from or 0)
+        since = int(process.manager.__dict__["_record"].pending.sent_cursor or 0)
         replayed = tuple(chunk(number) for number in range(since + 1, world.emitted + 1))
         accepted = process._replace(link="open", inbox=(*process.inbox, Opened(200), *replayed))
         answered = max(world.answered, process.manager.fence)

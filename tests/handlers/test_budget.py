@@ -186,10 +186,10 @@ def test_a_used_up_shared_budget_holds_while_another_is_read() -> None:
 def test_a_shared_count_of_yesterday_does_not_count_today() -> None:
     """A shared count read for yesterday does not count after midnight: it would pause the stream all day."""
     account = Account(with_stage(Budget(0, 0, "pause", 0), 10, 0))
-    account.reads(DAY_MS, None, (0, 100, "stage"))
-    assert account.pauses_s(DAY_MS) is None
-    account.reads(DAY_MS, None, (1, 100, "stage"))
-    assert account.pauses_s(DAY_MS) == 86_400
+    account.read_answer(DAY_MS, None, (0, 100, "stage"))
+    assert account.pause_s(DAY_MS) is None
+    account.read_answer(DAY_MS, None, (1, 100, "stage"))
+    assert account.pause_s(DAY_MS) == 86_400
 
 
 def test_each_connection_of_a_function_adds_only_its_own_events_to_a_shared_budget() -> None:
@@ -248,13 +248,13 @@ def test_beyond_its_budget_a_sample_is_kept_and_the_rest_counted() -> None:
 def test_a_budget_of_bytes_pauses_a_stream() -> None:
     """A budget of bytes pauses a stream as well; the bytes are those of the event's UTF-8."""
     account = Account(Budget(0, 1_000, "pause", 0))
-    account.sent([StreamEvent("k", "é" * 400, None, None, None, 0)], joins=False)
-    account.stored(DAY_MS, 1, 1)
-    assert (account.spent.bytes, account.spent.share, account.pauses_s(DAY_MS + 1)) == (800, 0.8, None)
-    account.sent([StreamEvent("l", b"x" * 200, None, None, None, 0)], joins=False)
-    account.stored(DAY_MS, 1, 1)
-    assert account.pauses_s(2 * DAY_MS - 500) == 0.5
-    assert account.pauses_s(2 * DAY_MS) is None
+    account.record_sent([StreamEvent("k", "é" * 400, None, None, None, 0)], joins=False)
+    account.record_stored(DAY_MS, 1, 1)
+    assert (account.spent.bytes, account.spent.share, account.pause_s(DAY_MS + 1)) == (800, 0.8, None)
+    account.record_sent([StreamEvent("l", b"x" * 200, None, None, None, 0)], joins=False)
+    account.record_stored(DAY_MS, 1, 1)
+    assert account.pause_s(2 * DAY_MS - 500) == 0.5
+    assert account.pause_s(2 * DAY_MS) is None
 
 
 def test_an_invalid_budget_is_refused_in_one_sentence() -> None:

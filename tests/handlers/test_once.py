@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handlers.connection.effects import Outcome, Progress
-from handlers.connection.ends import once
+from handlers.connection.ends import without_retry
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.run.group_ports import Needs
@@ -219,4 +219,4 @@ def test_the_method_or_the_profile_decides_about_repeating() -> None:
 )  # fmt: skip
 def test_a_request_that_may_have_begun_is_broken(outcome: Outcome, progress: dict[str, Any], error: str) -> None:
     """Only a request that surely did not begin may be repeated: it did not reach the upstream, or was refused."""
-    assert once(outcome, Progress(**{"fence": 1, "claimed_ms": 0} | progress)).error == error
+    assert without_retry(outcome, Progress(**{"fence": 1, "claimed_ms": 0} | progress)).error == error

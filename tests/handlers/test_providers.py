@@ -16,7 +16,7 @@ import urllib3
 
 from handlers.connection.effects import Progress
 from handlers.connection.evidence import Record
-from handlers.connection.ledger import gaps
+from handlers.connection.ledger import find_gaps
 from handlers.connection.steps import Report
 from handlers.framing.frames import Frame
 from handlers.profile.behaviour import Profile
@@ -308,7 +308,7 @@ def test_an_interruption_longer_than_the_backfill_is_a_gap(aws: Aws, away_ms: in
     stayed_ms = last["opened_ms"] + 400_000
     first = Record(1, left_ms - 8, left_ms, left_ms, "ended_by_upstream", resumed=False)
     stayed = Record(2, seen_ms=stayed_ms, closed_ms=None, ended_by="", resumed=True, **last)
-    assert [one.state for one in gaps([first, stayed], stayed_ms, 1)] == ["delivered" if closed else "open"]
+    assert [one.state for one in find_gaps([first, stayed], stayed_ms, 1)] == ["delivered" if closed else "open"]
 
 
 @pytest.mark.parametrize(

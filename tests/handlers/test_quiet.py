@@ -7,7 +7,7 @@ import pytest
 from handlers.connection.effects import Progress
 from handlers.connection.epochs import NO_EPOCH, Epoch
 from handlers.connection.inputs import Chunk, Opened
-from handlers.connection.liveness import FORGOTTEN_MS, LEAST_MS, Silence, remembered
+from handlers.connection.liveness import FORGOTTEN_MS, LEAST_MS, Silence, decay_pause
 from handlers.store import ledger_records, typed_values
 from handlers.store.leases import quiet_alert, silence_of
 from tests.handlers.aws import Client
@@ -51,7 +51,7 @@ def test_a_stream_is_quiet_after_the_profiles_time_without_an_event() -> None:
 def test_a_pause_of_twice_the_longest_seen_is_not_usual() -> None:
     """With "usual", a pause of twice the longest pause so far is quiet; two minutes are never too long."""
     world = World([sends(0, 300, 400), sends()], 996, 997, expect_every_s="usual")
-    assert silence_of(world.item) == Silence(world.origin_ms + 400_000, remembered(300_000, FOR_MS), 0)
+    assert silence_of(world.item) == Silence(world.origin_ms + 400_000, decay_pause(300_000, FOR_MS), 0)
     assert (world.told[996], world.told[997]) == ("", "quiet: nothing new for 597 s, and that is not usual")
     assert Silence(1, 1_000, 0).limit_ms() == LEAST_MS
     assert World([sends(0, 300, 400), sends()], 1_700).told == {1_700: ""}
@@ -69,8 +69,8 @@ def test_an_outage_does_not_count_as_a_pause() -> None:
 
 def test_a_long_pause_is_forgotten_bit_by_bit() -> None:
     """A remembered pause fades linearly: it loses half of its length in a day, and the rest in another."""
-    assert [remembered(1_000, since_ms) for since_ms in (0, FORGOTTEN_MS // 2, FORGOTTEN_MS)] == [1_000, 500, 0]
-    assert (remembered(None, 1), Silence(1, None, 0).limit_ms(), Silence(1, 5, None).limit_ms()) == (
+    assert [decay_pause(1_000, since_ms) for since_ms in (0, FORGOTTEN_MS // 2, FORGOTTEN_MS)] == [1_000, 500, 0]
+    assert (decay_pause(None, 1), Silence(1, None, 0).limit_ms(), Silence(1, 5, None).limit_ms()) == (
         None,
         None,
         LEAST_MS,

@@ -6,7 +6,7 @@ import boto3
 import pytest
 
 from handlers.aws.secret_values import SecretValues
-from handlers.connection.backoff import KINDS, Pace, Rest, failed
+from handlers.connection.backoff import KINDS, Backoff, Pace, backoff_after_failure
 from handlers.connection.steps import Invocation, Report
 from handlers.errors import StreamDropped
 from handlers.profile.behaviour import Profile
@@ -52,7 +52,7 @@ def function(aws: Aws) -> Function:
 
 def test_a_requested_stop_ends_the_back_off(function: Function, aws: Aws) -> None:
     """A connection that is backing off reads the lease, so a requested stop ends it."""
-    function.store.change_rest("demo", Rest(), Rest("http", 3, function.clock.now_ms() + 60_000), "A/r0")
+    function.store.change_rest("demo", Backoff(), Backoff("http", 3, function.clock.now_ms() + 60_000), "A/r0")
     with serving(ends) as server:
         aws.stop("demo")
         assert (function.run(server).outcome.status, server.peers) == ("stopped", [])
@@ -64,11 +64,11 @@ def test_the_back_off_grows_as_the_profile_says() -> None:
     Retry-After is its minimum.
     """
     linear, doubling = Pace(0.25, step_s=0.25, max_s=16), Pace(5, factor=2, max_s=320)
-    assert [linear.rest_ms(count) for count in (1, 2, 3, 64, 1000)] == [250, 500, 750, 16_000, 16_000]
-    assert [doubling.rest_ms(count) for count in (1, 2, 7, 8, 10_000)] == [5_000, 10_000, 320_000, 320_000, 320_000]
-    assert failed(Rest("http", 2, 0), "http", 0, doubling, None) == Rest("http", 3, 20_000)
-    assert failed(Rest("http", 2, 0), "network", 0, linear, None) == Rest("network", 1, 250)
-    assert failed(Rest(), "throttled", 1_000, doubling, 60) == Rest("throttled", 1, 61_000)
+    assert [linear.backoff_ms(count) for count in (1, 2, 3, 64, 1000)] == [250, 500, 750, 16_000, 16_000]
+    assert [doubling.backoff_ms(count) for count in (1, 2, 7, 8, 10_000)] == [5_000, 10_000, 320_000, 320_000, 320_000]
+    assert backoff_after_failure(Backoff("http", 2, 0), "http", 0, doubling, None) == Backoff("http", 3, 20_000)
+    assert backoff_after_failure(Backoff("http", 2, 0), "network", 0, linear, None) == Backoff("network", 1, 250)
+    assert backoff_after_failure(Backoff(), "throttled", 1_000, doubling, 60) == Backoff("throttled", 1, 61_000)
     assert KINDS == ("network", "http", "throttled", "refused")
 
 

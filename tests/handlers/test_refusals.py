@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.connection.backoff import JITTER, NO_REST, REFUSAL_PACE, Pace, Refusal, Rest, refused, refused_since_ms
+from handlers.connection.backoff import (
+    JITTER,
+    NO_BACKOFF,
+    REFUSAL_PACE,
+    Backoff,
+    Pace,
+    Refusal,
+    backoff_after_refusal,
+    refused_since_ms,
+)
 from handlers.connection.effects import Progress
 from handlers.connection.inputs import Closed, Opened
 from handlers.connection.lease import Lease
@@ -80,7 +89,7 @@ def test_zero_makes_a_refusal_final_at_once() -> None:
     machine = Machine(lambda: answered(403))
     report = machine.start(reject_after=0)
     assert report.outcome.message == "the upstream answered 403: a retry cannot help"
-    assert (machine.store.read("demo").rest, machine.asked_ms) == (NO_REST, [0])
+    assert (machine.store.read("demo").rest, machine.asked_ms) == (NO_BACKOFF, [0])
     assert Machine(lambda: answered(403)).until_rejected(statuses={"403": "rejected"}) == [REJECTED]
 
 
@@ -183,7 +192,7 @@ def test_a_function_that_backs_off_beside_a_rejection_leaves() -> None:
         machine.tables.put_item(TableName="control", Item=typed_values.item_key("demo", "lease") | ended)
 
     machine = Machine(lambda: answered(403), [(ORIGIN_MS + 5_000, rejects)])
-    machine.store.change_rest("demo", NO_REST, Rest("refused", 3, ORIGIN_MS + 9_000, refused_since_ms=1), "A/r0")
+    machine.store.change_rest("demo", NO_BACKOFF, Backoff("refused", 3, ORIGIN_MS + 9_000, refused_since_ms=1), "A/r0")
     outcome = machine.start("B").outcome
     assert ((outcome.error, outcome.status), machine.asked_ms, machine.now_ms - ORIGIN_MS) == (
         ("", "superseded"),
@@ -207,11 +216,11 @@ def test_a_row_is_never_longer_than_the_facts(
     first_ms: int, started_ms: int, now_ms: int, connected_ms: int | None
 ) -> None:
     """A row of refusals begins with the first, but not before a POST or the end of the last connection."""
-    before, lease = Rest("refused", 3, 5, refused_since_ms=first_ms), Lease(started_at_ms=started_ms)
+    before, lease = Backoff("refused", 3, 5, refused_since_ms=first_ms), Lease(started_at_ms=started_ms)
     is_row = first_ms >= started_ms
     expected = min(now_ms, max(first_ms, connected_ms or 0)) if is_row else now_ms
     assert refused_since_ms(before, lease, connected_ms, now_ms) == expected
-    assert refused_since_ms(NO_REST, lease, connected_ms, now_ms) == now_ms
+    assert refused_since_ms(NO_BACKOFF, lease, connected_ms, now_ms) == now_ms
 
 
 @given(instants, instants, instants, st.integers(0, 10**6), st.floats(0, 1), st.integers(0, 40))
@@ -225,9 +234,9 @@ def test_a_back_off_is_its_pace_with_jitter_and_ends_with_the_row(
     """
     since = first_ms + moved_ms
     now_ms = since + later_ms
-    before = Rest("refused", failures, 0, refused_since_ms=first_ms)
-    after = refused(before, Refusal(since, limit_ms), now_ms, REFUSAL_PACE, jitter, None)
-    least_ms = REFUSAL_PACE.rest_ms(failures + 1)
+    before = Backoff("refused", failures, 0, refused_since_ms=first_ms)
+    after = backoff_after_refusal(before, Refusal(since, limit_ms), now_ms, REFUSAL_PACE, jitter, None)
+    least_ms = REFUSAL_PACE.backoff_ms(failures + 1)
     left_ms = since + limit_ms - now_ms if since + limit_ms > now_ms else 10**9
     assert min(least_ms, left_ms) <= after.until_ms - now_ms <= min(least_ms * (1 + JITTER) + 1, left_ms)
     assert (after.failures, after.refused_since_ms) == (failures + 1, since)
@@ -236,17 +245,17 @@ def test_a_back_off_is_its_pace_with_jitter_and_ends_with_the_row(
 
 def test_refusals_of_the_other_lane_count_in_the_row() -> None:
     """If another lane has recorded refusals meanwhile, the row with the later beginning counts."""
-    theirs = Rest("refused", 4, 9_000, refused_since_ms=7_000)
-    after = refused(theirs, Refusal(5_000, 60_000), 8_000, Pace(2), 0, None)
-    assert after == Rest("refused", 5, 10_000, refused_since_ms=7_000, final_ms=67_000)
+    theirs = Backoff("refused", 4, 9_000, refused_since_ms=7_000)
+    after = backoff_after_refusal(theirs, Refusal(5_000, 60_000), 8_000, Pace(2), 0, None)
+    assert after == Backoff("refused", 5, 10_000, refused_since_ms=7_000, final_ms=67_000)
     # Failures of another kind do not count in the row, and the upstream's reconnection time holds.
-    other = refused(Rest("http", 4, 9_000, 3_000), Refusal(8_000, 60_000), 8_000, Pace(2, 1), 0, None)
-    assert other == Rest("refused", 1, 11_000, 3_000, refused_since_ms=8_000, final_ms=68_000)
+    other = backoff_after_refusal(Backoff("http", 4, 9_000, 3_000), Refusal(8_000, 60_000), 8_000, Pace(2, 1), 0, None)
+    assert other == Backoff("refused", 1, 11_000, 3_000, refused_since_ms=8_000, final_ms=68_000)
 
 
 def test_a_row_survives_the_store() -> None:
     """A row of refusals is read from the store as it was written."""
     store = Machine(lambda: LIVED).store
-    row = Rest("refused", 4, 9_000, 3, 1, "x", 7_000, 67_000)
-    assert store.change_rest("demo", NO_REST, row, "A/r1")
+    row = Backoff("refused", 4, 9_000, 3, 1, "x", 7_000, 67_000)
+    assert store.change_rest("demo", NO_BACKOFF, row, "A/r1")
     assert store.read("demo").rest == row

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from handlers.connection.backoff import TRY_MS, Rest
+from handlers.connection.backoff import TRY_MS, Backoff
 from handlers.connection.effects import Claim, Write
 from handlers.connection.inputs import Chunk, Claimed, Closed, Opened
 from handlers.framing.events import StreamEvent
@@ -67,21 +67,21 @@ def test_of_two_functions_that_back_off_together_one_tries() -> None:
         tried_ms.extend(other.asked_ms)
 
     functions = Functions(lambda: LIVED, [(299, tries)])
-    functions.store.change_rest("demo", Rest(), Rest("http", 1, 300), "A/r0")
+    functions.store.change_rest("demo", Backoff(), Backoff("http", 1, 300), "A/r0")
     functions.start(reconnect_tries=0)
     assert (tried_ms, functions.asked_ms) == ([300], [600_300])
 
 
 def test_a_function_beside_an_answered_try_connects() -> None:
     """A try whose connection is answered ends at once; a function that waits beside it reads that and connects."""
-    left: list[Rest] = []
+    left: list[Backoff] = []
     tries = Functions(lambda: [(1_000, Opened(200))], [(1_101, lambda: left.append(tries.store.read("demo").rest))])
-    tries.store.change_rest("demo", Rest(), Rest("http", 1, 100), "A/r0")
+    tries.store.change_rest("demo", Backoff(), Backoff("http", 1, 100), "A/r0")
     tries.start()
-    assert left == [Rest("http", 1, 1_100)]
+    assert left == [Backoff("http", 1, 1_100)]
     rests = Functions(lambda: LIVED, [(1_200, lambda: rests.store.change_rest("demo", held, left[0], "B/r0"))])
     held = replace(left[0], until_ms=60_000, tried_ms=100)
-    rests.store.change_rest("demo", Rest(), held, "B/r0")
+    rests.store.change_rest("demo", Backoff(), held, "B/r0")
     rests.start()
     assert rests.asked_ms == [2_000]
 
@@ -97,19 +97,19 @@ def test_failures_in_a_row_lengthen_the_back_off() -> None:
 def test_a_try_is_taken_once() -> None:
     """Only the first claim with the current back-off takes the try; repeating its request is accepted as its own."""
     store = Functions(lambda: LIVED).store
-    store.change_rest("demo", Rest(), Rest("http", 3, 1_000), "A/r0")
+    store.change_rest("demo", Backoff(), Backoff("http", 3, 1_000), "A/r0")
     who: dict[str, Any] = {"execution": "", "now_ms": 1_500, "rest_until_ms": 1_000, "try_until_ms": 9_000}
     replies = [store.claim("demo", holder=holder, **who) for holder in ("A/r1", "A/r1", "B/r2")]
     assert [reply.is_done for reply in replies] == [True, True, False]
     assert {(reply.record.lease.fence, reply.record.rest) for reply in replies} == {
-        (1, Rest("http", 3, 9_000, tried_ms=1_500))
+        (1, Backoff("http", 3, 9_000, tried_ms=1_500))
     }
 
 
 def test_a_back_off_is_replaced_once() -> None:
     """A back-off is replaced only if it is unchanged since it was read; a repeated request is accepted as its own."""
     store = Functions(lambda: LIVED).store
-    nothing, read, taken = Rest(), Rest("http", 3, 1_000), Rest("http", 3, 9_000)
+    nothing, read, taken = Backoff(), Backoff("http", 3, 1_000), Backoff("http", 3, 9_000)
     assert [store.change_rest("demo", nothing, read, "A/r1") for _ in range(2)] == [True, True]
     assert [store.change_rest("demo", read, taken, holder) for holder in ("A/r1", "A/r1", "B/r2")] == [
         True,
@@ -123,7 +123,7 @@ def test_a_back_off_is_replaced_once() -> None:
 
 def test_a_try_is_written_down_as_one_until_it_has_ended() -> None:
     """While a function tries, the record marks the try: others wait for it, but it is no back-off of a failure."""
-    rests: list[Rest] = []
+    rests: list[Backoff] = []
 
     def answer() -> Script:
         rests.append(functions.store.read("demo").rest)
@@ -134,23 +134,23 @@ def test_a_try_is_written_down_as_one_until_it_has_ended() -> None:
     functions.start()
     took_ms = functions.asked_ms[1]
     held, after = rests[1], functions.store.read("demo").rest
-    assert (rests[0], held) == (Rest(), Rest("http", 1, held.until_ms, tried_ms=took_ms))
+    assert (rests[0], held) == (Backoff(), Backoff("http", 1, held.until_ms, tried_ms=took_ms))
     assert held.until_ms == took_ms + 10_000 + TRY_MS  # the times for connecting and for leaving
-    assert after == Rest("http", 2, took_ms + 4_000)
+    assert after == Backoff("http", 2, took_ms + 4_000)
 
 
 @pytest.mark.parametrize(
     ("ended", "theirs", "after"),
     [
-        (refused(503), Rest("http", 1, 500), Rest("http", 2, 4_000)),
-        (refused(503), Rest("throttled", 4, 90_000), Rest("http", 1, 90_000)),
-        (LIVED, Rest("throttled", 4, 90_000), Rest("throttled", 4, 90_000)),
+        (refused(503), Backoff("http", 1, 500), Backoff("http", 2, 4_000)),
+        (refused(503), Backoff("throttled", 4, 90_000), Backoff("http", 1, 90_000)),
+        (LIVED, Backoff("throttled", 4, 90_000), Backoff("throttled", 4, 90_000)),
         # Another function tries by now: its mark is no back-off until it has ended.
-        (refused(503), Rest("http", 1, 90_000, tried_ms=1), Rest("http", 2, 90_000, tried_ms=1)),
-        (refused(503), Rest("http", 1, 500, tried_ms=1), Rest("http", 2, 4_000)),
+        (refused(503), Backoff("http", 1, 90_000, tried_ms=1), Backoff("http", 2, 90_000, tried_ms=1)),
+        (refused(503), Backoff("http", 1, 500, tried_ms=1), Backoff("http", 2, 4_000)),
     ],
 )
-def test_a_failure_beside_another_is_added_to_it(ended: Script, theirs: Rest, after: Rest) -> None:
+def test_a_failure_beside_another_is_added_to_it(ended: Script, theirs: Backoff, after: Backoff) -> None:
     """A failure beside another of its kind counts as one more, and the longer back-off holds.
 
     A connection that lived does not end the back-off of another.
@@ -167,7 +167,7 @@ def test_a_failure_beside_another_is_added_to_it(ended: Script, theirs: Rest, af
 
 def test_a_row_of_failures_ends_with_a_connection_that_lives() -> None:
     """A connection that lives ends a row of failures: a failure at its handover is the first of a new row."""
-    rows: list[Rest] = []
+    rows: list[Backoff] = []
 
     def hand_over() -> None:
         rows.append(functions.store.read("demo").rest)
@@ -178,8 +178,8 @@ def test_a_row_of_failures_ends_with_a_connection_that_lives() -> None:
     functions = Functions(lambda: plays.pop(0), [(20_000, hand_over)])
     for _ in range(3):
         functions.start()
-    assert rows == [Rest("", 0, 6_000), Rest("http", 1, 22_000)]
-    assert functions.store.read("demo").rest == Rest("http", 1, 22_000)
+    assert rows == [Backoff("", 0, 6_000), Backoff("http", 1, 22_000)]
+    assert functions.store.read("demo").rest == Backoff("http", 1, 22_000)
 
 
 def test_a_connection_that_is_answered_and_closed_at_once_ends_no_row() -> None:
@@ -197,14 +197,14 @@ def test_a_connection_that_made_room_before_it_opened_is_no_failure() -> None:
     """A connection that makes room for its successor before it opens is no failure: no back-off is recorded."""
     functions = Functions(lambda: [(0, Closed("refused"))])
     functions.start()
-    assert functions.store.read("demo").rest == Rest("network", 1, 1_000)
+    assert functions.store.read("demo").rest == Backoff("network", 1, 1_000)
 
     functions = Functions(list, [(300, lambda: functions.store.claim("demo", execution="", holder="A/r3"))])
     functions.store.claim("demo", execution="", holder="B/r0")
     functions.store.mark_connected("demo", 1, 10**15)
     report = functions.start(overlap="forbids")
     assert (report.progress.ended_by, functions.asked_ms) == ("claimed_by_successor", [])
-    assert functions.store.read("demo").rest == Rest()
+    assert functions.store.read("demo").rest == Backoff()
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_a_handover_is_no_reconnection(connected_ms: int) -> None:
         ],
     )
     assert functions.start().outcome.error == "StreamTakenOver"
-    assert functions.store.read("demo").rest == Rest()
+    assert functions.store.read("demo").rest == Backoff()
 
 
 def test_a_connection_that_ends_at_its_deadline_leaves_no_back_off() -> None:
@@ -308,7 +308,7 @@ def test_a_connection_that_ends_at_its_deadline_leaves_no_back_off() -> None:
     functions = Functions(lambda: asks(b"5000", until_ms=10**7))
     functions.every_ms = 20_000
     report = functions.start()
-    assert (report.outcome.error, functions.store.read("demo").rest) == ("ConnectionExpired", Rest())
+    assert (report.outcome.error, functions.store.read("demo").rest) == ("ConnectionExpired", Backoff())
 
 
 @pytest.mark.parametrize(("lot", "asked_ms"), [(0, [0, 0, 0, 0]), (0.3, [0, 0, 30, 120]), (1, [0, 0, 100, 400])])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from handlers import errors
 from handlers.connection.effects import Outcome
-from handlers.connection.ends import renewal_due
+from handlers.connection.ends import with_renewal_due
 from local import stages
 from states_language import Execution, TaskCall, TaskFailure
 from tests.statemachines.connections import INPUT, MINE, NAMES, OTHER, Aws, after, executed, loaded
@@ -47,7 +47,7 @@ def scripted(*outcomes: Exception | str) -> Any:
 
 def renewal(error: Exception) -> Exception:
     """Returns the error that stands for another error when a renewal is due."""
-    outcome = renewal_due(Outcome(type(error).__name__, "", str(error)))
+    outcome = with_renewal_due(Outcome(type(error).__name__, "", str(error)))
     return errors.RenewalDue(outcome.message) if outcome.error == "RenewalDue" else error
 
 

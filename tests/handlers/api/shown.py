@@ -6,7 +6,7 @@ from typing import Any
 from handlers.api.connection_records import Connection, Records
 from handlers.api.last_error import Retries
 from handlers.api.status import answer
-from handlers.connection.backoff import Rest
+from handlers.connection.backoff import Backoff
 from handlers.connection.gap_record import Gap
 from handlers.connection.lease import Lease
 
@@ -14,7 +14,7 @@ MINE, OTHER = "arn:mine", "arn:other"
 NOW = 1_000_000
 DEAD_AFTER_MS = 8_000
 RETRIES = Retries(25_000, 300_000)
-NO_REST = Rest()
+NO_REST = Backoff()
 
 
 def connection(fence: int, lane: str, opened_ms: int | None, closed_ms: int | None = None, **more: Any) -> Connection:
@@ -36,7 +36,7 @@ def shown(
     cursor: str | None = None,
     saved_ms: int | None = None,
     losses: Sequence[Gap] = (),
-    rest: Rest = NO_REST,
+    rest: Backoff = NO_REST,
     is_all: bool = True,
     kept_since_ms: int = 0,
     damage: tuple[str, ...] = (),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from handlers.api.answers import at
-from handlers.connection.backoff import Rest
+from handlers.connection.backoff import Backoff
 from tests.handlers.api.shown import DEAD_AFTER_MS, NOW, connection, shown
 
 REFUSED: dict[str, Any] = {"ended_by": "refused", "error": "StreamDropped", "http_status": 503, "detail": "unused"}
@@ -33,7 +33,7 @@ def test_the_last_error_names_its_row_of_failures_and_the_next_try() -> None:
     why = {"message": f"refused: {detail}; {LATER_WORDS}", "cause": "refused", "http_status": 503, "detail": detail}
     where = {"at": at(999_000), "since": at(500_000), "failures": 3, "lane": "A", "fence": 3}
     again = {"tried_again_at": at(LATER_MS), "tried_again_by": None, "final_at": None, "over_at": None}
-    assert error(*rows, rest=Rest("http", 2, LATER_MS)) == {**why, **where, **again}
+    assert error(*rows, rest=Backoff("http", 2, LATER_MS)) == {**why, **where, **again}
     # A POST begins a new row: the stream was not tried while it was stopped or rejected.
     rows[1] = replace(rows[1], execution="before")
     again = error(*rows, started_at_ms=990_000)
@@ -41,7 +41,7 @@ def test_the_last_error_names_its_row_of_failures_and_the_next_try() -> None:
 
 
 FAILED_MS = NOW - 1_000
-LATER = Rest("http", 1, LATER_MS)
+LATER = Backoff("http", 1, LATER_MS)
 WITHIN = {"tried_again_by": at(FAILED_MS + 25_000)}
 STOPPED = "not tried again: a stop is requested"
 
@@ -51,12 +51,12 @@ STOPPED = "not tried again: a stop is requested"
     [
         # A recorded back-off, else the machine's own and its limit, else nothing.
         ([{}], LATER, {}, LATER_WORDS, {"tried_again_at": at(LATER_MS)}),
-        ([{}], Rest(), {}, "next try soon", WITHIN),
-        ([{"error": "StreamThrottled"}], Rest(), {}, "next try soon", {"tried_again_by": at(FAILED_MS + 300_000)}),
-        ([{}], Rest("http", 1, NOW), {}, "next try soon", WITHIN),
+        ([{}], Backoff(), {}, "next try soon", WITHIN),
+        ([{"error": "StreamThrottled"}], Backoff(), {}, "next try soon", {"tried_again_by": at(FAILED_MS + 300_000)}),
+        ([{}], Backoff("http", 1, NOW), {}, "next try soon", WITHIN),
         # An instant that has passed is not shown, and nothing where the machine has no Retrier.
-        ([{"saved_ms": 1, "seen_ms": NOW - 30_000}], Rest("http", 1, NOW - 1), {}, "", {}),
-        ([{"error": "ConnectionExpired"}], Rest(), {}, "", {}),
+        ([{"saved_ms": 1, "seen_ms": NOW - 30_000}], Backoff("http", 1, NOW - 1), {}, "", {}),
+        ([{"error": "ConnectionExpired"}], Backoff(), {}, "", {}),
         # The token of a claim is newer than every record: a function is opening the stream.
         ([{}], LATER, {"fence": 2}, "trying again now", {}),
         # The mark of a try is no instant of the next one. The try has not claimed yet or has written nothing yet,
@@ -77,7 +77,7 @@ STOPPED = "not tried again: a stop is requested"
     ],
 )
 def test_the_next_try_is_shown_as_far_as_it_is_known(
-    connections: list[Any], rest: Rest, lease: dict[str, Any], words: str, instant: dict[str, str | None]
+    connections: list[Any], rest: Backoff, lease: dict[str, Any], words: str, instant: dict[str, str | None]
 ) -> None:
     """The last error's message and at most one of its instants tell when the stream is tried again."""
     given, *later = connections
@@ -173,7 +173,7 @@ def test_a_refusal_that_may_pass_has_the_instant_when_it_is_final() -> None:
 
     The instant disappears once it has passed, and with a connection, a stop or a start.
     """
-    row = Rest("refused", 2, LATER_MS, refused_since_ms=NOW - 9_000, final_ms=LATER_MS + 9)
+    row = Backoff("refused", 2, LATER_MS, refused_since_ms=NOW - 9_000, final_ms=LATER_MS + 9)
     forbidden = refused(1, NOW - 1_000, http_status=403)
     shown_error = error(forbidden, rest=row)
     words = f"refused: 403 Forbidden; {LATER_WORDS}, rejected if the refusals continue"

@@ -12,7 +12,7 @@ from handlers.api.connection_records import Connection, Records
 from handlers.api.last_error import Retries
 from handlers.api.status import page
 from handlers.api.status_words import UNHEARD_MS
-from handlers.connection.backoff import Rest
+from handlers.connection.backoff import Backoff
 from handlers.connection.epochs import SHOWN_MS, Epoch
 from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap
 from handlers.connection.lease import Lease
@@ -294,7 +294,7 @@ def test_a_stream_that_is_stuck_at_its_cursor_is_shown_as_such(
 ) -> None:
     """A stream is shown as stuck from its third equal end on, until it gets past the cursor or is no longer tried."""
     failed = connection(3, "A", NOW - 9_000, NOW - 8_000, ended_by="truncated", error="StreamDropped", **fields)
-    answer = shown(failed, cursor="41", rest=Rest(same_ends=ends, same_end="x"), **lease)
+    answer = shown(failed, cursor="41", rest=Backoff(same_ends=ends, same_end="x"), **lease)
     expected = {"value": "41", "same_ends": ends, "ended_by": "truncated"}
     assert answer["stuck_at_cursor"] == (expected if is_stuck else None)
     words = f"{ends} connections in a row got nothing beyond the cursor: truncated"
@@ -306,7 +306,7 @@ def test_the_end_of_a_stuck_stream_is_that_of_an_answered_connection() -> None:
     failed = connection(3, "A", NOW - 9_000, NOW - 8_000, ended_by="truncated", error="StreamDropped")
     refused = connection(4, "A", None, claimed_ms=NOW - 7_000, ended_by="refused", error="StreamDropped")
     for last in (refused, connection(4, "A", NOW - 7_000)):
-        answer = shown(failed, last, cursor="41", rest=Rest(same_ends=3, same_end="x"))
+        answer = shown(failed, last, cursor="41", rest=Backoff(same_ends=3, same_end="x"))
         assert answer["stuck_at_cursor"]["ended_by"] == "truncated"
 
 

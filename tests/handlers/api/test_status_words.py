@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from handlers.api.status_words import FROM_THE_START, NOT_TWICE
-from handlers.connection.ends import ANSWERED
+from handlers.connection.ends import ALREADY_ANSWERED
 from tests.handlers.api.shown import NOW, connection, shown
 
 ENDINGS = {
@@ -68,7 +68,7 @@ def test_a_stream_that_is_requested_once_does_not_promise_to_continue() -> None:
         (answered, NOT_TWICE, {"ending": "StreamEnded", "ending_cause": "ended"}),
         (refused, FROM_THE_START, {"ending": "StreamEnded", "ending_cause": "stopped"}),
         (refused, NOT_TWICE, {"ending": "StreamBroken", "ending_cause": "no end mark"}),
-        (refused, NOT_TWICE, {"ending": "InvalidRequest", "ending_cause": ANSWERED.message}),
+        (refused, NOT_TWICE, {"ending": "InvalidRequest", "ending_cause": ALREADY_ANSWERED.message}),
     ):
         body = shown(one, execution="", **over, is_once=True)
         assert body["reason"].endswith(f"; {again}")

@@ -4,7 +4,7 @@ from typing import Any
 
 from handlers.connection.evidence import Record
 from handlers.connection.gap_record import DELIVERED, Gap
-from handlers.connection.ledger import gaps
+from handlers.connection.ledger import find_gaps
 
 DEAD_AFTER_MS = 5
 NOW = 100_000
@@ -18,7 +18,7 @@ def connection(fence: int, opened_ms: int, closed_ms: int | None, **more: Any) -
 
 def ledger(*written: Record, now_ms: int = NOW) -> list[Gap]:
     """Return the gaps that the ledger shows at `now_ms`."""
-    return gaps(list(written), now_ms, DEAD_AFTER_MS)
+    return find_gaps(list(written), now_ms, DEAD_AFTER_MS)
 
 
 def open_spans(told: list[Gap]) -> list[tuple[int, int]]:

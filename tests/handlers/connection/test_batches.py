@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from handlers.connection.effects import Effect, RecordLoss, Release, Write
-from handlers.connection.frame_reading import taken_apart
+from handlers.connection.frame_reading import split_frame
 from handlers.connection.inputs import Chunk, Closed, LeaseRead, Opened, Resumption, Written
 from handlers.connection.intake import MOST_EVENTS
 from handlers.connection.lease import Lease
@@ -96,7 +96,7 @@ def test_a_batch_that_a_heartbeat_mark_names_by_a_value_is_not_stored() -> None:
     assert chunk(manager, 1000, {"channel": "status", "items": [{"version": 2}]}) == []
     talks: dict[str, Any] = {"address": "wss://a", "framing": "websocket", "split": {"path": "$.a"}, "key": "$.a[*].n"}
     parsed = profile(**talks, subscribe=[{"send": "hi", "expect": {"$.msg": "in"}}])
-    kinds = [taken_apart(parsed, Frame(text), 0) for text in ('{"msg": "in", "a": [1, 2]}', '{"a": [{"n": 1}]}')]
+    kinds = [split_frame(parsed, Frame(text), 0) for text in ('{"msg": "in", "a": [1, 2]}', '{"a": [{"n": 1}]}')]
     assert [(kind, len(events)) for kind, events in kinds] == [(Kind.ANSWER, 0), (Kind.EVENT, 1)]
 
 
@@ -112,7 +112,7 @@ def test_an_answer_or_heartbeat_in_a_batch_does_not_drop_the_events_beside_it() 
         (({"hb": 1}, {"hb": 1}), Kind.HEARTBEAT, []),
         (({"n": 1}, {"n": 2}), Kind.EVENT, ["1", "2"]),
     ):
-        found, events = taken_apart(parsed, Frame(json.dumps(elements)), 0)
+        found, events = split_frame(parsed, Frame(json.dumps(elements)), 0)
         assert (found, [event.key for event in events]) == (kind, stored)
 
 
@@ -125,7 +125,7 @@ def test_a_frame_that_is_an_answer_or_refusal_has_no_events_whatever_its_element
         ('{"msg": "in", "a": [{"n": 1}]}', Kind.ANSWER),
         ('{"msg": "no", "a": [{"n": 1}]}', Kind.REFUSAL),
     ):
-        assert taken_apart(parsed, Frame(text), 0) == (kind, ())
+        assert split_frame(parsed, Frame(text), 0) == (kind, ())
 
 
 def test_a_heartbeats_cursor_waits_for_the_events_before_it() -> None:

@@ -150,7 +150,7 @@ def test_a_message_or_ping_without_an_answer_in_time_drops_the_connection(is_fir
     effects = manager.handle(due_ms, Woken())
     assert sent(effects) == [(CLOSE, b"\x03\xe8")]
     assert CloseUpstream() in effects
-    assert manager.ending == Outcome("StreamDropped", "", f"the upstream did not answer {what} in time")
+    assert manager.outcome_so_far == Outcome("StreamDropped", "", f"the upstream did not answer {what} in time")
     assert manager.progress.opened_ms == (None if is_first else 40)
 
 
@@ -159,8 +159,11 @@ def test_a_refusal_quotes_the_upstreams_reason_without_secrets() -> None:
     manager = opened()
     effects = manager.handle(40, says({"op": "error", "text": "no such key: s3cret"}))
     assert CloseUpstream() in effects
-    assert manager.ending.error == "StreamDropped"
-    assert manager.ending.message == "the upstream refused subscribe[0]: no such key: …: final if it goes on for 300 s"
+    assert manager.outcome_so_far.error == "StreamDropped"
+    assert (
+        manager.outcome_so_far.message
+        == "the upstream refused subscribe[0]: no such key: …: final if it goes on for 300 s"
+    )
     assert manager.refusal is not None
     assert "s3cret" not in repr(effects)
     # The status has the upstream's words alone, and that it is a refusal which may pass.
@@ -174,7 +177,7 @@ def test_a_refusal_may_come_after_the_first_answer() -> None:
     manager = connected()
     effects = manager.handle(50, says({"n": 1}, {"op": "error", "text": "no XRP"}, {"n": 2}))
     assert (keys(effects), CloseUpstream() in effects) == (["1"], True)
-    assert manager.ending.message == "the upstream refused subscribe[0]: no XRP: final if it goes on for 300 s"
+    assert manager.outcome_so_far.message == "the upstream refused subscribe[0]: no XRP: final if it goes on for 300 s"
     assert manager.refusal is not None
     manager = opened(subscribe=[SUBSCRIBE], key="hash", split={"path": "$.trades"})
     manager.handle(40, says(SUBSCRIBED))
@@ -193,7 +196,7 @@ def test_answers_may_come_in_any_order() -> None:
     effects = manager.handle(2_000, says({"op": "subscribed", "channel": "ETH"}))
     assert [one.payload for one in effects if isinstance(one, Send)] == [b"go"]
     manager.handle(12_000, Woken())
-    assert manager.ending.message == "the upstream did not answer subscribe[3] in time"
+    assert manager.outcome_so_far.message == "the upstream did not answer subscribe[3] in time"
 
 
 def test_a_close_before_the_answer_quotes_the_last_text_that_came() -> None:
@@ -202,10 +205,10 @@ def test_a_close_before_the_answer_quotes_the_last_text_that_came() -> None:
     manager.handle(40, says({"n": 1}, SUBSCRIBED))
     manager.handle(50, says({"op": "no", "key": "s3cret"}, closing(1000)))
     said = 'the upstream closed the socket with 1000 before it answered subscribe[1]; it said {"op": "no", "key": "…"}'
-    assert manager.ending.message == said
+    assert manager.outcome_so_far.message == said
     manager = opened()
     manager.handle(40, says(closing(1000)))
-    assert manager.ending.message == "the upstream closed the socket with 1000 before it answered subscribe[0]"
+    assert manager.outcome_so_far.message == "the upstream closed the socket with 1000 before it answered subscribe[0]"
 
 
 def test_a_flood_before_the_answer_makes_the_socket_count_as_connected() -> None:
@@ -231,7 +234,7 @@ def test_the_end_may_come_before_the_answer() -> None:
     """If the end mark comes before the answer, the answer is not awaited, and the events until then are stored."""
     manager = opened(end={"json": {"$.op": "over"}})
     assert keys(manager.handle(40, says({"n": 1}, {"op": "over", "n": 2}))) == ["1", "2"]
-    assert (manager.ending.status, manager.phase) == ("ended", Phase.DRAINING)
+    assert (manager.outcome_so_far.status, manager.phase) == ("ended", Phase.DRAINING)
 
 
 def test_an_unread_answer_that_arrived_in_time_counts() -> None:
@@ -308,7 +311,7 @@ def test_pings_are_answered_and_a_close_is_returned() -> None:
     effects = manager.handle(50, says({"n": 2}, closing(1001, "going away")))
     assert (sent(effects), keys(effects)) == ([(CLOSE, b"\x03\xe9")], ["2"])
     assert manager.handle(55, says(ping, {"n": 3})) == []
-    assert manager.ending.message == "the upstream closed the socket with 1001: going away"
+    assert manager.outcome_so_far.message == "the upstream closed the socket with 1001: going away"
 
 
 @pytest.mark.parametrize(
@@ -329,7 +332,7 @@ def test_the_close_code_of_a_socket_decides_how_the_connection_ends(
     """A close code means what `close_codes` say, else what the standard says; a refusal of the standard may pass."""
     manager = connected(close_codes=codes)
     manager.handle(50, says(closing(code)))
-    assert (manager.ending.error, manager.refusal is not None) == (error, is_final is not None)
+    assert (manager.outcome_so_far.error, manager.refusal is not None) == (error, is_final is not None)
 
 
 def test_a_close_code_or_a_message_may_expire_the_cursor() -> None:
@@ -344,7 +347,7 @@ def test_a_close_code_or_a_message_may_expire_the_cursor() -> None:
         if manager.phase is Phase.OPENING:
             manager.handle(30, Opened(101))
         manager.handle(50, says(said))
-        assert (manager.progress.forgot_ms, manager.ending.error) == (50, "StreamDropped")
+        assert (manager.progress.forgot_ms, manager.outcome_so_far.error) == (50, "StreamDropped")
         effects = manager.handle(60, Closed("ended_by_upstream"))
         assert [one.cursor for one in effects if isinstance(one, ReplaceCursor | Release)] == [""]
 
@@ -359,7 +362,7 @@ def test_a_frame_that_breaks_the_protocol_closes_the_socket_with_its_code(wire: 
     early = talking()
     early.handle(30, Opened(101))
     assert sent(early.handle(40, says(wire))) == [(CLOSE, code.to_bytes(2, "big"))]
-    assert (early.ending.error, early.progress.opened_ms) == ("StreamDropped", None)
+    assert (early.outcome_so_far.error, early.progress.opened_ms) == ("StreamDropped", None)
 
 
 def test_the_leave_message_is_sent_once_before_the_close() -> None:
@@ -458,7 +461,11 @@ def test_an_answer_other_than_101_drops_a_websocket() -> None:
     for status in (200, 204, 302, 404):
         manager = talking()
         effects = manager.handle(30, Opened(status))
-        assert (sent(effects)[:-1], manager.ending.error, manager.ending.http_status) == ([], "StreamDropped", status)
+        assert (sent(effects)[:-1], manager.outcome_so_far.error, manager.outcome_so_far.http_status) == (
+            [],
+            "StreamDropped",
+            status,
+        )
 
 
 def test_a_ticket_fills_places_of_messages_and_is_not_shown() -> None:
@@ -472,5 +479,5 @@ def test_a_ticket_fills_places_of_messages_and_is_not_shown() -> None:
     effects = manager.handle(30, Opened(101, places=places))
     assert sent(effects) == [{"op": "login", "key": "k{name}", "bearer": "t0k"}]
     ended = manager.handle(40, says({"op": "no", "text": "t0k is not k{name}"}))
-    assert "t0k" not in repr(ended) + repr(manager.ending)
-    assert "… is not …" in manager.ending.message
+    assert "t0k" not in repr(ended) + repr(manager.outcome_so_far)
+    assert "… is not …" in manager.outcome_so_far.message

@@ -19,7 +19,7 @@ from handlers.connection.inputs import Chunk, Closed, LeaseRead, Opened, Resumpt
 from handlers.connection.lease import LEASE_TTL_READS, Lease
 from handlers.connection.liveness import BROKEN
 from handlers.connection.phases import Phase
-from handlers.connection.record import LOOK_EVERY
+from handlers.connection.record import SEARCH_EVERY
 from tests.handlers.connection.managers import (
     DEADLINE_MS,
     FENCE,
@@ -290,12 +290,12 @@ def test_a_drain_that_takes_too_long_is_cut_at_half_the_margin() -> None:
 @pytest.mark.parametrize(("looked", "is_dropped", "looks"), [(0, True, True), (1, True, False), (1, False, True)])
 def test_only_one_in_eight_dropped_connections_searches_for_gaps(looked: int, is_dropped: bool, looks: bool) -> None:
     """A dropped connection leaves the search to a later one, which reads further back; a stopped one searches."""
-    manager = claimed(at=Resumption("7", looked=looked), lease=Lease(fence=LOOK_EVERY, execution="mine"))
+    manager = claimed(at=Resumption("7", last_searched=looked), lease=Lease(fence=SEARCH_EVERY, execution="mine"))
     manager.handle(30, Opened(200))
     if is_dropped:
         effects = manager.handle(40, Closed("reset"))
     else:
-        stop = LeaseRead(Lease(fence=LOOK_EVERY, stop=True))
+        stop = LeaseRead(Lease(fence=SEARCH_EVERY, stop=True))
         effects = drained(manager, 40, manager.handle(40, stop))
     assert (RecordGaps in kinds(effects)) == looks
 

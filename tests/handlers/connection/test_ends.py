@@ -19,24 +19,24 @@ TAKEOVER = Outcome("StreamTakenOver", "", "connection 4 has taken over")
 def test_only_a_connected_successor_makes_an_end_a_takeover(view: LeaseView, ending: Outcome) -> None:
     """A stop outranks a takeover; a claim alone is awaited; without a successor the connection's own reason stays."""
     wanted = {LeaseView.STOPPED: ends.STOPPED, LeaseView.TAKEN_OVER: TAKEOVER, LeaseView.CLAIMED: None}
-    assert ends.explained(view, ending, TAKEOVER) == wanted.get(view, ending)
-    assert ends.explained(view, ending, None) == (ends.STOPPED if view is LeaseView.STOPPED else ending)
+    assert ends.outcome_by_lease(view, ending, TAKEOVER) == wanted.get(view, ending)
+    assert ends.outcome_by_lease(view, ending, None) == (ends.STOPPED if view is LeaseView.STOPPED else ending)
 
 
 def test_a_takeover_names_the_successor_or_the_end_of_the_execution() -> None:
     """After a takeover by its own execution the lane waits; after one by another execution it does not come back."""
     lease = Lease(fence=4, connected_token=4)
-    assert ends.taken_over(lease, is_superseded=False) == TAKEOVER
-    assert ends.taken_over(lease, is_superseded=True).error == ""
+    assert ends.outcome_of_takeover(lease, is_superseded=False) == TAKEOVER
+    assert ends.outcome_of_takeover(lease, is_superseded=True).error == ""
 
 
 def test_a_due_renewal_replaces_a_usual_end() -> None:
     """RenewalDue names the end that it replaces. Failures, which the machine counts, and clean ends stay."""
     message = "StreamTakenOver: connection 4 has taken over"
-    assert ends.renewal_due(TAKEOVER) == Outcome("RenewalDue", "", message)
-    assert ends.renewal_due(ends.EXPIRED).message.startswith("ConnectionExpired: ")
+    assert ends.with_renewal_due(TAKEOVER) == Outcome("RenewalDue", "", message)
+    assert ends.with_renewal_due(ends.EXPIRED).message.startswith("ConnectionExpired: ")
     for outcome in (ends.LET_GO, ends.STOPPED, ends.SUPERSEDED, ends.NOT_DRAINED):
-        assert ends.renewal_due(outcome) is outcome
+        assert ends.with_renewal_due(outcome) is outcome
 
 
 def test_a_renewal_is_due_from_the_cycle_on_that_the_machine_names() -> None:
@@ -57,15 +57,15 @@ def test_a_renewal_is_due_from_the_cycle_on_that_the_machine_names() -> None:
 )
 def test_the_outcome_of_a_close_has_its_reason(closed: Closed, was_connected: bool, error: str, message: str) -> None:
     """A request that cannot be made ends as StreamRejected, any other close as StreamDropped, each with its reason."""
-    outcome = ends.dropped(closed, was_connected, 300).outcome
+    outcome = ends.end_of_drop(closed, was_connected, 300).outcome
     assert (outcome.error, outcome.message) == (error, message)
 
 
 def test_the_words_of_an_upstream_are_bounded_and_visible() -> None:
     """A text above the limit ends with an ellipsis; a line end or control character becomes an escape sequence."""
     most = ends.MOST_CHARACTERS
-    assert [ends.bounded("a" * length) for length in (most, most + 1)] == ["a" * most, "a" * (most - 1) + "…"]
-    assert ends.bounded("a\n\x1b") == "a\\n\\x1b"
+    assert [ends.safe_phrase("a" * length) for length in (most, most + 1)] == ["a" * most, "a" * (most - 1) + "…"]
+    assert ends.safe_phrase("a\n\x1b") == "a\\n\\x1b"
 
 
 @pytest.mark.parametrize(
@@ -81,5 +81,7 @@ def test_a_refusal_is_final_once_it_lasted_and_no_other_connection_is_open(
     now_ms: int, is_alone: bool, error: str, says: str
 ) -> None:
     """A refusal is final once its limit is over and no other connection is open; before, its message says when."""
-    judged = ends.judged(Outcome("StreamRejected", "", "no"), Refusal(0, 700_000), now_ms, is_alone=is_alone)
+    judged = ends.outcome_of_refusal(
+        Outcome("StreamRejected", "", "no"), Refusal(0, 700_000), now_ms, is_alone=is_alone
+    )
     assert judged == Outcome(error, "", f"no{says}")

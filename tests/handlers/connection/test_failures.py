@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from handlers.connection.backoff import Rest
+from handlers.connection.backoff import Backoff
 from handlers.connection.effects import Outcome, Progress
-from handlers.connection.failures import SOON_MS, count, counted, same_end
+from handlers.connection.failures import SOON_MS, count_same_ends, end_fingerprint, with_end_counted
 from handlers.connection.steps import Report
 
 RESET = Outcome("StreamDropped", "", "the stream was closed (reset)")
@@ -20,14 +20,14 @@ def report(
     progress = Progress(
         1, 0, opened_ms=100, closed_ms=100 + lived_ms, ended_by=ended_by, unterminated_bytes=tail_bytes, resumed=True
     )
-    return Report(outcome, progress, **({"stays_at": "41"} | more))
+    return Report(outcome, progress, **({"stuck_cursor": "41"} | more))
 
 
-def after(*reports: Report) -> Rest:
+def after(*reports: Report) -> Backoff:
     """Return the recorded back-off after these connections."""
-    rest = Rest()
+    rest = Backoff()
     for one in reports:
-        rest = counted(rest, replace(rest, until_ms=0), one, 1_000_000)
+        rest = with_end_counted(rest, replace(rest, until_ms=0), one, 1_000_000)
     return rest
 
 
@@ -41,14 +41,14 @@ def test_the_third_equal_end_in_a_row_starts_a_back_off_that_grows_to_a_minute()
 
 def test_a_longer_back_off_that_the_upstream_requested_stays() -> None:
     """The back-off of a stuck stream does not shorten one that the upstream requested."""
-    asked = Rest("http", 1, 9_000_000, 0, 5, same_end(report()))
-    assert counted(asked, asked, report(), 1_000_000).until_ms == 9_000_000
+    asked = Backoff("http", 1, 9_000_000, 0, 5, end_fingerprint(report()))
+    assert with_end_counted(asked, asked, report(), 1_000_000).until_ms == 9_000_000
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        report(stays_at="42"),
+        report(stuck_cursor="42"),
         report(ended_by="truncated"),
         report(outcome=replace(RESET, message="the stream was closed (reset): by peer")),
     ],
@@ -62,19 +62,19 @@ def test_a_different_end_begins_a_new_row(other: Report) -> None:
 @pytest.mark.parametrize(
     "calm",
     [
-        report(stays_at=None),
+        report(stuck_cursor=None),
         report(lived_ms=SOON_MS),
         report(lived_ms=60_000, ended_by="ended_by_upstream"),
         report(ended_by="ended_by_upstream", reconnection_ms=3_000),
         report(outcome=Outcome("StreamTakenOver", "", ""), lived_ms=SOON_MS),
         report(outcome=Outcome("ConnectionExpired", "", ""), lived_ms=SOON_MS),
-        report(outcome=Outcome("StreamTakenOver", "", ""), stays_at=None),
+        report(outcome=Outcome("StreamTakenOver", "", ""), stuck_cursor=None),
         report(outcome=Outcome("", "stopped", "")),
     ],
 )
 def test_a_healthy_end_is_never_counted(calm: Report) -> None:
     """An end is healthy if the cursor moved, the connection lived, a back-off was named, or nothing failed."""
-    assert (after(*[calm] * 9), count(Rest(same_ends=2, same_end="x"), calm)) == (Rest(), (0, ""))
+    assert (after(*[calm] * 9), count_same_ends(Backoff(same_ends=2, same_end="x"), calm)) == (Backoff(), (0, ""))
 
 
 @pytest.mark.parametrize("what", [{"ended_by": "bad_frame"}, {"ended_by": "stalled", "tail_bytes": 1}])
@@ -85,7 +85,7 @@ def test_an_end_inside_the_next_event_counts_however_late_it_comes(what: dict[st
 
 def test_a_connection_without_an_answer_keeps_the_count_of_equal_ends() -> None:
     """A connection that was never answered leaves the count of equal ends as it is: its own back-off paces it."""
-    refused = replace(report(stays_at=None), progress=Progress(1, 0))
+    refused = replace(report(stuck_cursor=None), progress=Progress(1, 0))
     assert after(report(), report(), refused, report()).same_ends == 3
 
 

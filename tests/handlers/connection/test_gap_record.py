@@ -9,9 +9,9 @@ from handlers.connection.gap_record import (
     REPAIRED,
     Gap,
     Repair,
-    applied,
+    apply_repairs,
     covers,
-    lacking,
+    open_part,
 )
 
 
@@ -22,7 +22,7 @@ def gap(from_ms: int, to_ms: int, state: str = OPEN, fence: int = 2) -> Gap:
 
 def state(one: Gap, *repairs: tuple[Gap, Repair]) -> str:
     """Return the gap's state after these repairs."""
-    return applied([one], repairs)[0].state
+    return apply_repairs([one], repairs)[0].state
 
 
 def test_a_gap_is_repaired_if_the_repairs_cover_all_of_it() -> None:
@@ -53,10 +53,10 @@ def test_a_repair_of_another_interval_does_not_change_the_gap() -> None:
 def test_the_open_part_of_a_gap_lies_inside_it() -> None:
     """The open part of a partly repaired gap is the one that the repair reports, or else the whole gap."""
     one = gap(10, 20, LOST)
-    (partly,) = applied([one], [(one, Repair(10, 20, PARTLY, open_to_ms=14))])
-    assert lacking(partly) == (10, 14)
-    (later,) = applied([one], [(one, Repair(10, 20, PARTLY, open_from_ms=18))])
-    assert lacking(later) == (18, 20)
-    (outside,) = applied([one], [(one, Repair(10, 20, PARTLY, open_from_ms=20))])
-    assert lacking(outside) == (10, 20)
-    assert lacking(one) == (10, 20)
+    (partly,) = apply_repairs([one], [(one, Repair(10, 20, PARTLY, open_to_ms=14))])
+    assert open_part(partly) == (10, 14)
+    (later,) = apply_repairs([one], [(one, Repair(10, 20, PARTLY, open_from_ms=18))])
+    assert open_part(later) == (18, 20)
+    (outside,) = apply_repairs([one], [(one, Repair(10, 20, PARTLY, open_from_ms=20))])
+    assert open_part(outside) == (10, 20)
+    assert open_part(one) == (10, 20)

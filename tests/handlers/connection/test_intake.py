@@ -337,14 +337,14 @@ def test_an_event_shows_by_its_own_time_how_far_the_connection_is_behind(date: s
     """An event's own time, by the upstream's clock, counts once it is stored; later, older times change nothing."""
     record = Record(900_000)
     record.fence = 3
-    record.resumes(1_000, Resumption("7", 700, behind_ms=99_000), is_asked=True)
+    record.record_resumption(1_000, Resumption("7", 700, behind_ms=99_000), is_asked=True)
     intake = Intake(profile(time="$.at", time_unit="iso"))
     arrives(record.liveness, 1_000, None, None)
-    intake.answer(1_000, Opened(200, {"date": date}), record)
+    intake.take_answer(1_000, Opened(200, {"date": date}), record)
     for at_ms, text in ((1_600, "07:27:00"), (1_700, own), (1_800, "07:26:00")):
         arrives(record.liveness, at_ms, None, None)
-        intake.chunk(at_ms, f'id: 8\ndata: {{"at":"2026-10-21T{text}Z"}}\n\n'.encode(), record)
+        intake.take_chunk(at_ms, f'id: 8\ndata: {{"at":"2026-10-21T{text}Z"}}\n\n'.encode(), record)
     assert record.save(1_900, is_open=True).live_ms == 100_000
     for _ in range(3):
-        record.stored(Written(1, 0))
+        record.record_stored(Written(1, 0))
     assert record.save(1_900, is_open=True).live_ms == live_ms

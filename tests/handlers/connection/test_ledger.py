@@ -7,7 +7,7 @@ import pytest
 
 from handlers.connection.evidence import Record, records
 from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap
-from handlers.connection.ledger import corrected, is_brought, is_unfounded
+from handlers.connection.ledger import correct_losses, is_delivered_elsewhere, is_unfounded
 from tests.handlers.connection.ledgers import NOW, connection, ledger
 
 
@@ -108,9 +108,9 @@ def test_a_loss_is_delivered_if_the_connection_beside_it_lost_nothing(
     """The connection beside it had caught up, received no notice of a loss then, and heard the upstream long after."""
     losses = [LOSS, *([] if told is None else [told])]
     own = Record(2, 10_000, 90_000, None, "", False, heard_ms=90_000)
-    assert is_brought(LOSS, losses, [beside, own]) == is_delivered
-    assert not is_brought(LOSS, losses, [beside, own], told_since=1)
-    assert not is_brought(replace(LOSS, cause="ids_restarted"), losses, [beside, own])
+    assert is_delivered_elsewhere(LOSS, losses, [beside, own]) == is_delivered
+    assert not is_delivered_elsewhere(LOSS, losses, [beside, own], told_since=1)
+    assert not is_delivered_elsewhere(replace(LOSS, cause="ids_restarted"), losses, [beside, own])
 
 
 def test_an_open_connection_covers_all_that_follows() -> None:
@@ -197,6 +197,6 @@ def test_an_announced_loss_begins_no_later_than_it_was_recorded() -> None:
     """A loss moves to an earlier begin only if less is known of the predecessors by now than the connection knew."""
     losses = [Gap(2, at_ms, 95, "announced_by_upstream", LOST, at_ms) for at_ms in (70, 85)]
     second = connection(2, 90, 120, since_ms=80, live_ms=140)
-    assert corrected(losses, [connection(1, 0, 100), second]) == losses
-    earlier = corrected(losses, [connection(1, 0, 60), second])
+    assert correct_losses(losses, [connection(1, 0, 100), second]) == losses
+    earlier = correct_losses(losses, [connection(1, 0, 60), second])
     assert [(loss.from_ms, loss.to_ms) for loss in earlier] == [(60, 95), (85, 95)]

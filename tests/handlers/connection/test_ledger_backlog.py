@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from handlers.connection.evidence import Known, Record, known
+from handlers.connection.evidence import Known, Record, sum_of_records
 from handlers.connection.gap_record import DELIVERED, OPEN, Gap
-from handlers.connection.ledger import gaps, unasked
+from handlers.connection.ledger import find_gaps, unrequested_gaps
 from tests.handlers.connection.ledgers import DEAD_AFTER_MS, NOW, connection, ledger, open_spans
 
 
@@ -20,7 +20,7 @@ def test_events_stored_by_an_older_open_connection_count_for_its_successors(
     fence: int, came_ms: int, behind_ms: int, at_ms: int
 ) -> None:
     """Connection 6 lacked 30 ms at 80; without what it stored since, each successor would be further behind."""
-    after = Known(7, 60, 0, 85, ((6, 80, 30), (7, 85, 100))).heard(fence, came_ms)
+    after = Known(7, 60, 0, 85, ((6, 80, 30), (7, 85, 100))).with_stored_until(fence, came_ms)
     assert (after.behind_ms(6, 130), after.at_ms) == (behind_ms, at_ms)
 
 
@@ -59,9 +59,13 @@ def test_a_gap_is_delivered_if_the_upstreams_reach_covers_it(reach_ms: int | Non
     after = connection(2, 40, None, reach_ms=reach_ms, since_ms=10, live_ms=70)
     told = ledger(before, after)
     assert told == [Gap(2, 10, 40, "reset", DELIVERED if closed else OPEN)]
-    assert unasked(told, [before, after], 2) == ([] if closed else told)
+    assert unrequested_gaps(told, [before, after], 2) == ([] if closed else told)
     # Gaps of other connections do not count, and neither does the moment of a handover.
-    assert unasked(told, [before, after], 1) == unasked([replace(told[0], cause="let_go")], [before, after], 2) == []
+    assert (
+        unrequested_gaps(told, [before, after], 1)
+        == unrequested_gaps([replace(told[0], cause="let_go")], [before, after], 2)
+        == []
+    )
 
 
 def test_a_gap_that_was_requested_and_is_not_proved_yet_is_not_missing() -> None:
@@ -69,7 +73,7 @@ def test_a_gap_that_was_requested_and_is_not_proved_yet_is_not_missing() -> None
     before, after = connection(1, 0, 10, since_ms=None, live_ms=0), connection(2, 40, 50, since_ms=10, live_ms=70)
     told = ledger(before, after, connection(3, 90, 95, since_ms=10, live_ms=170))
     assert [gap.state for gap in told] == [OPEN, OPEN]
-    assert unasked(told, [before, after], 2) == []
+    assert unrequested_gaps(told, [before, after], 2) == []
 
 
 @pytest.mark.parametrize(
@@ -88,7 +92,7 @@ def test_a_default_resume_that_is_relieved_leaves_nothing_open(
     evicted = connection(1, 0, before_ms, live_ms=0)
     short = connection(2, 7_000, short_ms, reach_ms=0, live_ms=30_000)
     relief = connection(3, after_ms, None, reach_ms=0, live_ms=after_ms)
-    assert open_spans(gaps([evicted, short, relief], 2 * NOW, 2 * NOW)) == open_gaps
+    assert open_spans(find_gaps([evicted, short, relief], 2 * NOW, 2 * NOW)) == open_gaps
 
 
 @pytest.mark.parametrize(("live_ms", "open_gaps"), [(8_000, []), (73_000, [(7_000, 45_000)])])
@@ -101,7 +105,7 @@ def test_the_connection_that_relieves_a_default_resume_must_bring_the_rest(
     relief = connection(3, 7_200, 7_400, reach_ms=0, live_ms=20_000)
     last = connection(4, 7_350, 40_000, reach_ms=0, live_ms=live_ms)
     after = connection(5, 45_000, None, reach_ms=0, live_ms=45_000)
-    told = gaps([evicted, short, relief, last, after], 2 * NOW, 2 * NOW)
+    told = find_gaps([evicted, short, relief, last, after], 2 * NOW, 2 * NOW)
     assert open_spans([gap for gap in told if gap.from_ms < 40_000]) == open_gaps
 
 
@@ -123,10 +127,10 @@ def test_a_gap_is_open_until_a_connection_has_brought_it() -> None:
     for heard_ms, brought_ms, state in ((18_000, 5_000, OPEN), (24_499, 17_998, OPEN), (24_500, 18_000, DELIVERED)):
         shown = replace(second, seen_ms=30_000, heard_ms=heard_ms)
         assert ledger(first, shown, now_ms=30_000) == [Gap(2, 5_000, 18_000, "reset", state)]
-        assert known([first, shown]).at_ms == brought_ms
+        assert sum_of_records([first, shown]).at_ms == brought_ms
     broken = replace(second, closed_ms=21_000, seen_ms=21_000, ended_by="reset")
     assert ledger(first, broken, now_ms=99_000) == [Gap(2, 5_000, 18_000, "reset", OPEN)]
-    after = known([first, broken])
+    after = sum_of_records([first, broken])
     assert (after.at_ms, after.behind_ms(2, 25_000)) == (11_000, 10_000 + 4_000)
     in_time = connection(3, 25_000, None, reach_ms=20_000, live_ms=39_000)
     assert [gap.state for gap in ledger(first, broken, in_time)] == [DELIVERED, DELIVERED]
@@ -143,7 +147,7 @@ def test_an_upstream_that_ends_each_connection_soon_leaves_nothing_open(heard: b
     """Connections live 3 s with 2 s between. A gap is open only before a last one that heard nothing."""
     written: list[Record] = []
     for fence, opened_ms in enumerate(range(0, 500_000, 5_000), 1):
-        before, ended_ms = known(written), opened_ms + 3_000
+        before, ended_ms = sum_of_records(written), opened_ms + 3_000
         live_ms = opened_ms + (before.behind_ms(fence - 1, opened_ms) or 0)
         one = connection(fence, opened_ms, ended_ms, reach_ms=10_000, since_ms=before.at_ms, live_ms=live_ms)
         written.append(replace(one, ended_by="ended_by_upstream", heard_ms=ended_ms))
@@ -156,25 +160,25 @@ def test_an_upstream_that_ends_each_connection_soon_leaves_nothing_open(heard: b
 def test_a_silence_before_the_close_puts_the_next_connection_further_behind() -> None:
     """A connection released in a silence was good until its close; the next one is behind by the silence too."""
     heard = connection(1, 0, 15_000, live_ms=0, heard_ms=12_000)
-    assert known([heard]).at_ms == 15_000
-    assert known([heard]).behind_ms(1, 16_000) == 4_000
+    assert sum_of_records([heard]).at_ms == 15_000
+    assert sum_of_records([heard]).behind_ms(1, 16_000) == 4_000
     # A connection that hears nothing makes up for nothing, however long it stays.
     silent = connection(2, 16_000, 19_000, since_ms=15_000, live_ms=24_000, heard_ms=16_000)
-    assert known([heard, silent]).behind_ms(1, 20_000) == 8_000
+    assert sum_of_records([heard, silent]).behind_ms(1, 20_000) == 8_000
     # A connection whose version did not record `heard_ms` was good until its close.
-    assert known([replace(heard, heard_ms=None)]).behind_ms(1, 16_000) == 1_000
+    assert sum_of_records([replace(heard, heard_ms=None)]).behind_ms(1, 16_000) == 1_000
 
 
 def test_an_answer_noticed_late_puts_the_next_connection_behind_only_once() -> None:
     """The function stood still from its last bytes until it noticed the answer; that time lies after its cursor."""
     late = connection(2, 44_000, 44_000, since_ms=35_000, live_ms=53_000, heard_ms=38_000)
-    assert known([late]).behind_ms(2, 45_000) == 45_000 - 35_000
+    assert sum_of_records([late]).behind_ms(2, 45_000) == 45_000 - 35_000
 
 
 def test_a_break_while_the_backlog_of_a_dead_peer_arrives_leaves_the_gap_open() -> None:
     """The upstream keeps 9 s; the first peer was dead for 3 s at its release, and the second broke off."""
     first = connection(1, 0, 15_400, live_ms=0, heard_ms=12_400)
-    asked = known([first])
+    asked = sum_of_records([first])
     live_ms = 15_600 + (asked.behind_ms(1, 15_500) or 0) + 100
     second = connection(2, 15_600, 16_900, reach_ms=9_000, since_ms=asked.at_ms, live_ms=live_ms, heard_ms=16_800)
     third = connection(3, 31_000, None, reach_ms=9_000, since_ms=15_400, live_ms=90_000)
@@ -204,7 +208,7 @@ def test_a_connection_that_breaks_off_beside_one_begun_afresh_leaves_a_gap_open(
     assert ledger(behind, connection(2, 20, 21, live_ms=49)) == [Gap(2, 16, 20, "reset", OPEN)]
     killed = replace(connection(3, 36, 44, live_ms=44, heard_ms=40), ended_by="")
     late = [connection(1, 37, 44, since_ms=31, live_ms=58), Record(2, 17, 20, 20, "reset", False), killed]
-    assert gaps(late, NOW, DEAD_AFTER_MS) == [Gap(3, 20, 36, "reset", OPEN)]
+    assert find_gaps(late, NOW, DEAD_AFTER_MS) == [Gap(3, 20, 36, "reset", OPEN)]
 
 
 def test_two_gaps_before_one_opening_belong_to_two_connections() -> None:
@@ -214,7 +218,7 @@ def test_two_gaps_before_one_opening_belong_to_two_connections() -> None:
         connection(fence, opened, over, live_ms=live, since_ms=0, reach_ms=0) for fence, opened, over, live in ends
     ]
     first = Record(2, 35_458, 40_357, 40_357, "stopped", True, reach_ms=0, live_ms=59_399)
-    found = gaps([first, *relieved], 123_000, 8_000)
+    found = find_gaps([first, *relieved], 123_000, 8_000)
     assert [(gap.fence, gap.from_ms, gap.to_ms) for gap in found] == [
         (3, 35_458, 55_861),
         (4, 79_037, 80_153),

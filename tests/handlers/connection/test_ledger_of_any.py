@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.connection.evidence import Record, known
+from handlers.connection.evidence import Record, sum_of_records
 from handlers.connection.gap_record import DELIVERED
 from tests.handlers.connection.ledgers import connection, ledger
 
@@ -16,7 +16,7 @@ def history(steps: list[tuple[int, int, int | None]]) -> list[Record]:
     opened_ms = 0
     for fence, (after_ms, lasted_ms, reach_ms) in enumerate(steps, 1):
         opened_ms += after_ms
-        before = known(written)
+        before = sum_of_records(written)
         since_ms, wait_ms = before.at_ms, before.behind_ms(fence - 1, opened_ms)
         live_ms = opened_ms + (wait_ms or 0)
         ended_ms = opened_ms + lasted_ms
@@ -73,7 +73,7 @@ def test_no_instant_that_an_upstream_may_have_forgotten_counts_as_delivered(
         # It sends two milliseconds' worth in one, until it has nothing left.
         for at_ms in range(record.opened_ms, record.last_ms):
             due_ms = min(at_ms + 1, due_ms + 2)
-    after = connection(99, written[-1].last_ms, None, since_ms=known(written).at_ms)
+    after = connection(99, written[-1].last_ms, None, since_ms=sum_of_records(written).at_ms)
     open_gaps = [gap for gap in ledger(*written, after) if gap.state != DELIVERED]
     told = {at for gap in open_gaps for at in range(gap.from_ms, gap.to_ms)}
     assert never_came <= told
@@ -91,7 +91,7 @@ def test_a_delivered_instant_has_come_and_stays_delivered(taken: list[tuple[int,
     for fence, (after_ms, lasted_ms, reach_ms) in enumerate(taken, 1):
         at_ms += after_ms
         due_ms = at_ms if fence == 1 else due_ms  # nothing was due before the first
-        before, kept_ms = known(written), 0 if reach_ms is None else at_ms - reach_ms
+        before, kept_ms = sum_of_records(written), 0 if reach_ms is None else at_ms - reach_ms
         never_came |= set(range(due_ms, min(kept_ms, at_ms)))
         due_ms = max(due_ms, min(kept_ms, at_ms))
         live_ms = at_ms + (before.behind_ms(fence - 1, at_ms) or 0)
@@ -111,7 +111,7 @@ def test_a_delivered_instant_has_come_and_stays_delivered(taken: list[tuple[int,
 def test_no_gap_is_open_if_the_upstream_forgets_nothing(taken: list[tuple[int, int, int | None]]) -> None:
     """If the upstream forgets nothing, the open connection has requested everything, so each gap is delivered."""
     written = history([(after_ms, lasted_ms, None) for after_ms, lasted_ms, _ in taken])
-    now = connection(99, written[-1].last_ms + 7, None, since_ms=known(written).at_ms)
+    now = connection(99, written[-1].last_ms + 7, None, since_ms=sum_of_records(written).at_ms)
     assert all(gap.state == DELIVERED for gap in ledger(*written, now))
 
 
@@ -119,6 +119,6 @@ def test_no_gap_is_open_if_the_upstream_forgets_nothing(taken: list[tuple[int, i
 def test_the_instant_until_which_everything_is_known_never_moves_back(taken: list[tuple[int, int, int | None]]) -> None:
     """No connection resumes from an earlier instant than the one before; unread records change nothing."""
     written = history(taken)
-    instants = [known(written[:count]).at_ms or 0 for count in range(1, len(written) + 1)]
+    instants = [sum_of_records(written[:count]).at_ms or 0 for count in range(1, len(written) + 1)]
     assert instants == sorted(instants)
-    assert known(written[-2:]).at_ms == known(written).at_ms
+    assert sum_of_records(written[-2:]).at_ms == sum_of_records(written).at_ms

@@ -63,16 +63,16 @@ def test_a_connection_overlaps_only_once_with_another_execution() -> None:
     """The other execution's second lane may open while its first connects anew; the older one would be a third."""
     lifetime = lifetime_of()
     for lease, ends_ms in ((NEXT, 12_000), (MINE, 12_000), (NEXT, 10_000)):
-        lifetime.overlaps(10_000, lease)
+        lifetime.begin_overlap(10_000, lease)
         assert lifetime.overlap_ends_ms == ends_ms
-        lifetime.stays()
+        lifetime.cancel_overlap()
 
 
 def lifetime_of(*, is_hot: bool = False, ttl_ms: int = 20_000) -> Lifetime:
     """Return the lifetime of a connection that began at 0 and is killed at 100 s, with a margin of 8 s."""
     invocation = Invocation("demo", "A", "mine", "r1", 100_000, 8_000, 1_000, ttl_ms // 4, overlap_max_ms=2_000)
     lifetime = Lifetime(profile("tolerates", standby="hot" if is_hot else "cold"), invocation)
-    lifetime.begins(0)
+    lifetime.begin(0)
     return lifetime
 
 
@@ -84,8 +84,8 @@ def test_a_connection_does_not_leave_while_another_is_on_its_way(
     lease = Lease(fence=5, connected_token=5, execution=execution, expires_at_ms=expires_ms)
     one = lifetime_of(is_hot=is_hot)
     assert not one.may_leave(50_000, lease, view)
-    one.asks_lease(92_000)
-    if one.keeps(lease):
+    one.is_read_due(92_000)
+    if one.should_stay(lease):
         assert one.may_leave(92_000, lease, view) == (view is LeaseView.TAKEN_OVER and expires_ms > 94_000)
     else:
         assert one.may_leave(92_000, lease, view) == (view is LeaseView.HOLDER and execution != "next")
@@ -95,7 +95,7 @@ def test_a_connection_does_not_leave_while_another_is_on_its_way(
 def test_the_older_hot_connection_sees_that_a_newer_one_which_renews_will_stay(ttl_ms: int, now_ms: int) -> None:
     """A lease is renewed after a quarter of its length: that shows that its connection stays, however short it is."""
     older, newer = lifetime_of(is_hot=True, ttl_ms=ttl_ms), lifetime_of(is_hot=True, ttl_ms=ttl_ms)
-    older.asks_lease(92_000)
+    older.is_read_due(92_000)
     expires_ms = newer.expires_at_ms(now_ms)
     lease = Lease(fence=5, connected_token=5, execution="mine", expires_at_ms=expires_ms)
     renewed_ms = now_ms + ttl_ms // 4
@@ -110,7 +110,7 @@ def test_the_older_of_two_near_hot_connections_reads_the_lease_half_way() -> Non
     one = lifetime_of(is_hot=True)
     assert not one.may_leave(1_000, newer, LeaseView.TAKEN_OVER)
     assert one.alarm_ms == 47_000
-    assert one.asks_lease(47_000)
+    assert one.is_read_due(47_000)
     assert one.alarm_ms == 92_000
     assert not one.may_leave(47_000, replace(newer, expires_at_ms=48_000), LeaseView.TAKEN_OVER)
     assert one.may_leave(47_000, newer, LeaseView.TAKEN_OVER)

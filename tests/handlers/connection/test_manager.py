@@ -38,7 +38,7 @@ from handlers.connection.inputs import (
     Written,
 )
 from handlers.connection.lease import LEASE_TTL_READS, Lease
-from handlers.connection.ledger import gaps
+from handlers.connection.ledger import find_gaps
 from handlers.connection.manager import Manager
 from handlers.connection.phases import Phase, ProtocolMisuse
 from tests.handlers.connection.managers import (
@@ -163,7 +163,7 @@ def test_under_forbids_a_connection_closes_half_a_lease_before_another_may_open(
     manager.handle(half_ms + 10_000, Woken())
     effects = drained(manager, half_ms + 10_001, manager.handle(half_ms + 10_001, LeaseRead(renewed)))
     assert kinds(effects) == [SaveRecord, Release]
-    assert manager.ending.message == "its lease was not renewed: closed before another connection opens"
+    assert manager.outcome_so_far.message == "its lease was not renewed: closed before another connection opens"
     for other in (connected("evicts"), connected("forbids", again=False)):
         assert kinds(other.handle(half_ms + 10_001, LeaseRead(TURN))) == [Heartbeat]
 
@@ -277,7 +277,7 @@ def test_a_refused_cursor_is_left_out_at_once_while_another_connection_is_open()
     for last_ms, missed in ((70, []), (50, [(50, 60)])):
         older = replace(told[0], seen_ms=last_ms, closed_ms=last_ms, ended_by="taken_over")
         newer = LedgerRecord(FENCE, 60, 90, 90, "expired", progress.resumed, since_ms=since, live_ms=progress.live_ms)
-        shown = gaps([older, *records(newer, progress.opened_ms, progress.forgot_ms)], 100, 1)
+        shown = find_gaps([older, *records(newer, progress.opened_ms, progress.forgot_ms)], 100, 1)
         assert [(gap.from_ms, gap.to_ms, gap.state) for gap in shown] == [(*one, LOST) for one in missed]
 
 

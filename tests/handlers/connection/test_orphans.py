@@ -10,12 +10,12 @@ from handlers.connection.lease import Lease
 from handlers.connection.orphans import (
     GRACE_MS,
     Verdict,
+    is_replacement,
     is_suspect,
+    judge_execution,
     start_input,
     start_names,
     successor_names,
-    verdict,
-    was_started,
 )
 
 NOW = 1_000_000
@@ -48,7 +48,7 @@ def test_the_end_of_an_execution_decides_whether_its_stream_is_over(
     status: str, output: str, expected: Verdict
 ) -> None:
     """A stream is over only if its execution ended by a stop request, the upstream's end or a rejection."""
-    assert verdict(status, output) is expected
+    assert judge_execution(status, output) is expected
 
 
 def test_only_a_stream_that_is_unconnected_for_the_grace_period_is_suspect() -> None:
@@ -70,7 +70,7 @@ def test_names_follow_from_the_predecessor_and_the_stream_alone() -> None:
     assert all(len(name) <= 80 for name in islice(start_names("demo", ARN), 10_000))
     assert next(start_names("demo", ARN)) != next(start_names("demo:other", ARN))
     machine = ARN.rpartition(":")[0]
-    assert all(was_started(f"{machine}:{name}") for name in islice(start_names("demo:é", ARN), 20))
-    assert not any(was_started(f"{machine}:{next(names)}") for names in successor_names("demo", ARN)[:3])
-    assert not was_started(f"{machine}:my-orphan-1")
+    assert all(is_replacement(f"{machine}:{name}") for name in islice(start_names("demo:é", ARN), 20))
+    assert not any(is_replacement(f"{machine}:{next(names)}") for names in successor_names("demo", ARN)[:3])
+    assert not is_replacement(f"{machine}:my-orphan-1")
     assert json.loads(start_input("demo:é", ARN)) == {"pathParameters": {"streamId": "demo:é"}, "renews": ARN}

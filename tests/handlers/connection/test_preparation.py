@@ -14,7 +14,7 @@ from handlers.connection.effects import Outcome, Progress
 from handlers.connection.failures import SOON_MS
 from handlers.connection.inputs import Closed
 from handlers.connection.opening_steps import Answer, Ask, Call, Preparation, Tokens, Try, Unready
-from handlers.connection.preparation import MOST_S, UNSAID_S, is_refused, preparation
+from handlers.connection.preparation import DEFAULT_LIFE_S, MOST_LIFE_S, is_token_refused, prepare_opening
 from handlers.connection.steps import Report
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Reference
@@ -42,7 +42,7 @@ class Play:
 
     def steps(self) -> Preparation:
         """Return the steps of an opening."""
-        return preparation(self.profile, "demo", None, SECRETS, self.tokens, lambda: self.now_ms)
+        return prepare_opening(self.profile, "demo", None, SECRETS, self.tokens, lambda: self.now_ms)
 
     def opens(self, *answers: Answer | Closed | int) -> list[str]:
         """Return the Authorization of each try at the upstream; every answer is used up."""
@@ -170,8 +170,8 @@ def test_an_answer_without_a_usable_token_is_explained_without_secrets(answer: A
 @pytest.mark.parametrize(
     ("spelled", "lives_s"),
     [
-        ("60", 60), (60, 60), (60.5, 60.5), (2**63 - 1, MOST_S), (str(2**63 - 1), MOST_S), (1e300, MOST_S),
-        *((unknown, UNSAID_S) for unknown in (None, 0, -1, True, "soon", [60], math.nan)),
+        ("60", 60), (60, 60), (60.5, 60.5), (2**63 - 1, MOST_LIFE_S), (str(2**63 - 1), MOST_LIFE_S), (1e300,
+        MOST_LIFE_S), *((unknown, DEFAULT_LIFE_S) for unknown in (None, 0, -1, True, "soon", [60], math.nan)),
     ],
 )  # fmt: skip
 def test_the_life_of_a_token_is_read_from_the_answer_or_assumed(spelled: Any, lives_s: float) -> None:
@@ -203,7 +203,7 @@ def test_the_end_of_a_socket_shows_whether_its_token_was_accepted() -> None:
     def ends(token: str, open_ms: int, refusal: Refusal | None, stored: int = 0) -> bool:
         progress = Progress(1, 0, opened_ms=0, closed_ms=open_ms, stored=stored)
         report = Report(Outcome("StreamDropped", "", ""), progress, refusal=refusal)
-        return is_refused(play.profile, SECRETS, play.tokens, token, report)
+        return is_token_refused(play.profile, SECRETS, play.tokens, token, report)
 
     refusal = Refusal(0, 300_000)
     play.opens(given(), 101)
@@ -286,7 +286,7 @@ def test_a_changed_secret_needs_another_token() -> None:
     play = Play()
     play.opens(given(), 200)
     changed = {**SECRETS, Reference("secret", "key"): "k:2"}
-    steps = preparation(play.profile, "demo", None, changed, play.tokens, lambda: 0)
+    steps = prepare_opening(play.profile, "demo", None, changed, play.tokens, lambda: 0)
     assert isinstance(next(steps), Ask)
 
 

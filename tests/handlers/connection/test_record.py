@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.connection.effects import Outcome, RecordGaps, RecordLoss
-from handlers.connection.failures import lived
+from handlers.connection.failures import was_accepted
 from handlers.connection.inputs import GapsRecorded, Opened, Resumption, Written
 from handlers.connection.liveness import Liveness
 from handlers.connection.pending import Pending
@@ -29,25 +29,25 @@ def opened(
 ) -> Record:
     """Return the record of a connection that claimed at 1,000 ms, resumed, and was answered at 1,500 ms."""
     record = Record(DEADLINE_MS)
-    record.begins(1_000)
+    record.begin(1_000)
     record.fence = 3
-    record.resumes(1_100, Resumption("7", saved_ms, known_ms, behind_ms), is_asked=True, reach_ms=reach_ms)
+    record.record_resumption(1_100, Resumption("7", saved_ms, known_ms, behind_ms), is_asked=True, reach_ms=reach_ms)
     arrives(record.liveness, 1_500, 1_400, None)
-    record.opened(1_500)
+    record.record_opened(1_500)
     return record
 
 
 def test_an_end_is_recorded_together_with_everything_stored_until_then() -> None:
     """Before it is saved, the record has no reason for the end; then it has that and all that was stored."""
     record = opened()
-    record.pending.sent([event("8"), event("9")], record.liveness.arrived_ms)
+    record.pending.record_sent([event("8"), event("9")], record.liveness.arrived_ms)
     arrives(record.liveness, 4_000, None, None)
-    record.ends("expired", LEFT)
-    record.closes()
+    record.set_end("expired", LEFT)
+    record.end_reading()
     assert (record.progress.ended_by, record.progress.closed_ms) == ("", 4_000)
-    record.stored(Written(1, 1))
+    record.record_stored(Written(1, 1))
     saved = record.save(4_100, is_open=False)
-    assert record.pending.take() == "9"
+    assert record.pending.take_cursor() == "9"
     assert (saved.ended_by, saved.stored, saved.duplicates) == ("expired", 1, 1)
     assert (record.saved_at_ms, saved.seen_ms) == (4_100, 1_500)
 
@@ -58,22 +58,22 @@ def test_a_connection_that_ends_inside_a_frame_was_good_until_before_that_frame(
     record = opened()
     for at_ms, ended_some in ((2_000, True), (4_000, False)):
         arrives(record.liveness, at_ms, None, None)
-        record.liveness.framed(record.liveness.heard(), ended_some=ended_some, is_inside=not ended_some)
+        record.liveness.record_framing(record.liveness.record_input(), ended_some=ended_some, is_inside=not ended_some)
     arrives(record.liveness, 4_100, None, None)
-    record.ends(ended_by, LEFT)
-    record.closes()
+    record.set_end(ended_by, LEFT)
+    record.end_reading()
     progress = record.save(4_100, is_open=False)
     heard_ms = 4_100 if ended_by == "ended_by_upstream" else 4_000  # the upstream's end is a sign of life
     assert (progress.closed_ms, progress.heard_ms, progress.seen_ms) == (2_000, heard_ms, 1_500)
-    assert lived(replace(progress, opened_ms=2_500))
+    assert was_accepted(replace(progress, opened_ms=2_500))
     arrives(record.liveness, 4_200, 4_050, None)
-    record.liveness.framed(record.liveness.heard(), ended_some=True, is_inside=False)
-    record.closed("closed_here")
+    record.liveness.record_framing(record.liveness.record_input(), ended_some=True, is_inside=False)
+    record.record_upstream_close("closed_here")
     assert record.closed_ms == (4_000 if ended_by == "reset" else 4_050)
 
 
 @pytest.mark.parametrize(
-    ("headers", "ended_by", "stays_at"),
+    ("headers", "ended_by", "stuck_cursor"),
     [
         ({"content-type": "application/json; charset=utf-8", "content-length": "30"}, "ended_by_upstream", None),
         ({"content-type": "Application/JSON", "transfer-encoding": "chunked"}, "ended_by_upstream", None),
@@ -83,24 +83,24 @@ def test_a_connection_that_ends_inside_a_frame_was_good_until_before_that_frame(
     ],
 )
 def test_a_quiet_long_poll_is_not_stuck_at_its_cursor(
-    headers: dict[str, str], ended_by: str, stays_at: str | None
+    headers: dict[str, str], ended_by: str, stuck_cursor: str | None
 ) -> None:
     """A whole JSON answer without news is no failure; a broken one, or one without a length, may be."""
     record = opened()
-    record.opened(1_500, is_one_json=Opened(200, headers).is_one_json)
-    assert record.stays_at == "7"
-    record.ends(ended_by, LEFT)
-    assert record.stays_at == stays_at
+    record.record_opened(1_500, is_one_json=Opened(200, headers).is_one_json)
+    assert record.stuck_cursor == "7"
+    record.set_end(ended_by, LEFT)
+    assert record.stuck_cursor == stuck_cursor
 
 
 def test_a_connection_that_was_never_answered_has_no_close() -> None:
     """The record of an unanswered connection has its claim, but neither an opening nor a close."""
     record = Record(DEADLINE_MS)
-    record.begins(1_000)
+    record.begin(1_000)
     arrives(record.liveness, 2_000, None, None)
-    record.ends("refused", LEFT)
-    record.closes()
-    record.closed("refused")
+    record.set_end("refused", LEFT)
+    record.end_reading()
+    record.record_upstream_close("refused")
     assert (record.progress.opened_ms, record.progress.closed_ms, record.progress.seen_ms) == (None, None, 1_000)
 
 
@@ -109,10 +109,10 @@ def test_the_record_has_when_the_upstream_was_last_heard() -> None:
     record = opened()
     assert record.progress.heard_ms == 1_400
     arrives(record.liveness, 2_000, 1_900, None)
-    record.liveness.heard()
+    record.liveness.record_input()
     arrives(record.liveness, 4_000, None, None)
-    record.ends("let_go", LEFT)
-    record.closes()
+    record.set_end("let_go", LEFT)
+    record.end_reading()
     assert (record.progress.closed_ms, record.progress.heard_ms) == (4_000, 1_900)
     assert Record(DEADLINE_MS).progress.heard_ms is None
 
@@ -136,19 +136,19 @@ def test_a_connection_has_caught_up_once_it_lasted_for_as_long_as_it_was_behind(
 def test_the_record_of_an_expired_cursor_ends_where_the_connection_was_last_good() -> None:
     """If its cursor expires, a connection has brought nothing without an event, else all until it was last heard."""
     record = opened()
-    record.cursor_expired(1_600, "start", 1_400)
-    record.ends("cursor_expired", LEFT)
-    record.closes()
+    record.record_expired_cursor(1_600, "start", 1_400)
+    record.set_end("cursor_expired", LEFT)
+    record.end_reading()
     assert (record.progress.resumed, record.closed_ms, record.progress.forgot_ms) == (False, 1_500, 1_600)
     record = opened()
-    record.pending.sent([event("8")], record.liveness.arrived_ms)
+    record.pending.record_sent([event("8")], record.liveness.arrived_ms)
     arrives(record.liveness, 3_100, None, None)
-    record.cursor_expired(3_100, "start", 2_500)
-    record.ends("cursor_expired", LEFT)
-    record.closes()
+    record.record_expired_cursor(3_100, "start", 2_500)
+    record.set_end("cursor_expired", LEFT)
+    record.end_reading()
     assert (record.progress.resumed, record.closed_ms, record.progress.forgot_ms) == (True, 2_500, 3_100)
-    record.stored(Written(1, 0))
-    assert record.pending.take() == "start"
+    record.record_stored(Written(1, 0))
+    assert record.pending.take_cursor() == "start"
 
 
 def test_other_bodies_under_known_keys_in_a_row_are_one_loss_that_grows() -> None:
@@ -161,8 +161,8 @@ def test_other_bodies_under_known_keys_in_a_row_are_one_loss_that_grows() -> Non
 
     def lost(at_ms: int, written: Written, *, drops: bool = True) -> list[RecordLoss]:
         arrives(record.liveness, at_ms, None, None)
-        record.pending.sent([event(None)], record.liveness.arrived_ms)
-        return [one for one in record.stored(written, drops=drops) if isinstance(one, RecordLoss)]
+        record.pending.record_sent([event(None)], record.liveness.arrived_ms)
+        return [one for one in record.record_stored(written, drops=drops) if isinstance(one, RecordLoss)]
 
     dropped, cause = Written(0, 1, conflicts=1), "ids_restarted"
     assert [lost(at_ms, dropped) for at_ms in (1_600, 1_700)] == [[], []]
@@ -206,14 +206,14 @@ def test_a_connection_that_begins_with_ids_that_start_over_has_not_resumed(
     """The cursor is from before the restart, so the events of the gap are unknown, and the gap is recorded again."""
     record = opened(behind_ms=200)
     hears(record, 2_300, 1)
-    assert [len(record.gaps(10)), record.has_caught_up] == [1, True]
+    assert [len(record.search_gaps(10)), record.has_caught_up] == [1, True]
     for cursor, written in zip(cursors, writes, strict=True):
-        record.pending.sent([event(cursor)], record.liveness.arrived_ms)
-        record.stored(written, drops=True)
+        record.pending.record_sent([event(cursor)], record.liveness.arrived_ms)
+        record.record_stored(written, drops=True)
     progress = record.save(2_400, is_open=True)
     # The connection may still be as far behind: a restarted upstream may send all that it has.
     assert (progress.resumed, progress.live_ms) == (resumes, 2_100)
-    assert resumes or len(record.gaps(10)) == 1
+    assert resumes or len(record.search_gaps(10)) == 1
 
 
 def test_events_that_wait_for_a_log_show_together_that_ids_start_over() -> None:
@@ -230,8 +230,8 @@ def test_events_that_wait_for_a_log_show_together_that_ids_start_over() -> None:
     ):
         record = opened()
         for place, cursor in enumerate(cursors):
-            record.pending.sent([event(cursor)], record.liveness.arrived_ms, joins=place > 0)
-        record.stored(written, drops=True)
+            record.pending.record_sent([event(cursor)], record.liveness.arrived_ms, joins=place > 0)
+        record.record_stored(written, drops=True)
         assert record.progress.resumed is resumes
 
 
@@ -240,49 +240,49 @@ def test_a_connection_that_recorded_an_open_gap_searches_again_at_its_end() -> N
     for is_open, looks in ((True, [RecordGaps(9, again=True)]), (False, [])):
         record = opened()
         hears(record, 9_000, 1)
-        assert record.gaps(9) == [RecordGaps(9)]
-        record.misses(GapsRecorded(1, is_open))
-        assert record.gaps(9) == []
-        record.ends("taken_over", LEFT)
-        record.closes()
+        assert record.search_gaps(9) == [RecordGaps(9)]
+        record.record_missing(GapsRecorded(1, is_open))
+        assert record.search_gaps(9) == []
+        record.set_end("taken_over", LEFT)
+        record.end_reading()
         record.save(9_100, is_open=False)
         # It is relieved, and a connection before it has searched, which did not know of this gap.
-        assert [record.gaps(9, leaves_some=True), record.gaps(9)] == [looks, []]
+        assert [record.search_gaps(9, leaves_some=True), record.search_gaps(9)] == [looks, []]
 
 
 def test_a_connection_that_has_caught_up_searches_for_the_open_gap_it_recorded() -> None:
     """Once caught up, a connection searches again for its open gap: the one before may only have stood still."""
     for is_open in (True, False):
         record = opened()
-        assert record.gaps(10) == [RecordGaps(10)]
-        record.misses(GapsRecorded(0, is_open))
+        assert record.search_gaps(10) == [RecordGaps(10)]
+        record.record_missing(GapsRecorded(0, is_open))
         hears(record, 2_300, 1)
-        assert record.gaps(10) == [RecordGaps(10, again=is_open)]
+        assert record.search_gaps(10) == [RecordGaps(10, again=is_open)]
 
 
 def hears(record: Record, at_ms: int, frames: int, *, is_idle: bool = True) -> None:
     """Whole frames arrive and are stored at once."""
     arrives(record.liveness, at_ms, None, None)
-    record.heard(10, frames, ended_some=True, is_inside=False, is_idle=is_idle)
+    record.record_bytes(10, frames, ended_some=True, is_inside=False, is_idle=is_idle)
     record.save(at_ms, is_open=True)
 
 
 def test_gaps_are_recorded_again_by_a_connection_that_proves_more() -> None:
     """Gaps are recorded again once an open connection has caught up, or else at its end, and then never again."""
     record = opened()
-    assert [len(record.gaps(10)), len(record.gaps(10))] == [1, 0]
+    assert [len(record.search_gaps(10)), len(record.search_gaps(10))] == [1, 0]
     hears(record, 2_299, 1)
-    assert record.gaps(10) == []
+    assert record.search_gaps(10) == []
     hears(record, 2_300, 1)
-    assert [len(record.gaps(10)), len(record.gaps(10))] == [1, 0]
+    assert [len(record.search_gaps(10)), len(record.search_gaps(10))] == [1, 0]
     for closed_ms, looks in ((2_299, 1), (2_300, 1)):
         record = opened()
-        assert len(record.gaps(10)) == 1
+        assert len(record.search_gaps(10)) == 1
         arrives(record.liveness, closed_ms, None, None)
-        record.ends("ended_by_upstream", LEFT)
-        record.closes()
+        record.set_end("ended_by_upstream", LEFT)
+        record.end_reading()
         record.save(closed_ms, is_open=False)
-        assert [len(record.gaps(10)), len(record.gaps(10))] == [looks, 0]
+        assert [len(record.search_gaps(10)), len(record.search_gaps(10))] == [looks, 0]
 
 
 @pytest.mark.parametrize(
@@ -306,11 +306,11 @@ def test_a_connection_whose_upstream_was_idle_has_caught_up(heard: list[tuple[in
     assert record.progress.live_ms == live_ms
     assert record.has_caught_up is (live_ms < 100_000)
     waits = opened(behind_ms=99_600)
-    waits.pending.sent([event("8")], waits.liveness.arrived_ms)
+    waits.pending.record_sent([event("8")], waits.liveness.arrived_ms)
     for at_ms, is_idle in heard:
         hears(waits, at_ms, 1, is_idle=is_idle)
     assert waits.progress.live_ms == 101_500
-    waits.stored(Written(1, 0))
+    waits.record_stored(Written(1, 0))
     assert waits.save(heard[-1][0], is_open=True).live_ms == live_ms
 
 
@@ -331,8 +331,8 @@ def test_an_end_after_a_silence_is_a_sign_of_life_only_if_the_upstream_sends_it(
     record = opened(behind_ms=99_600)
     hears(record, 2_000, 1, is_idle=False)
     arrives(record.liveness, closed_ms, None, None)
-    record.ends(ended_by, LEFT)
-    record.closes()
+    record.set_end(ended_by, LEFT)
+    record.end_reading()
     assert record.save(closed_ms, is_open=False).live_ms == live_ms
     assert record.has_caught_up is (live_ms < 100_000)
 
@@ -348,10 +348,10 @@ def test_a_connection_is_never_known_good_after_the_arrival_of_an_unstored_event
         arrived_ms = max(seen_ms, now_ms - ms)
         arrives(liveness, now_ms, arrived_ms, unread_ms)
         if step == "sent":
-            pending.sent([event("8")], arrived_ms)
+            pending.record_sent([event("8")], arrived_ms)
             waiting.append(arrived_ms)
         elif step == "stored" and waiting:
-            pending.stored(Written(1, 0))
+            pending.record_stored(Written(1, 0))
             waiting.pop(0)
         before_ms, seen_ms = seen_ms, liveness.seen_ms(now_ms, seen_ms, pending.arrivals)
         unstored = [*waiting, *([] if unread_ms is None else [unread_ms])]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from handlers.connection.inputs import Closed
-from handlers.connection.opening_steps import Answer, Ask, Call, Preparation, Tokens, Try, Unready, name_of
-from handlers.connection.preparation import USED_UP, preparation
+from handlers.connection.opening_steps import Answer, Ask, Call, Preparation, Tokens, Try, Unready, replacement_name
+from handlers.connection.preparation import USED_UP, prepare_opening
 from handlers.profile.secret_references import Reference
 from handlers.run.refresh_tokens import RefreshTokens
 from local.simulation.tables import MemoryDynamoDB
@@ -60,7 +60,7 @@ class World:
     def newest(self) -> str:
         """Return the refresh token that a function would send now."""
         share, self.table.share = self.table.share, 0
-        read = self.stored.read(name_of(ADDRESS, CLIENT, self.secret))
+        read = self.stored.read(replacement_name(ADDRESS, CLIENT, self.secret))
         self.table.share = share
         assert not isinstance(read, Closed)
         return self.secret if read is None else read.token
@@ -82,7 +82,7 @@ class Function:
         if self.steps is None:
             self.world.now_ms += 2_000
             values = {Reference("secret", "key"): SECRET, Reference("secret", "refresh"): self.world.secret}
-            self.steps = preparation(PROFILE, "demo", None, values, self.tokens, lambda: self.world.now_ms)
+            self.steps = prepare_opening(PROFILE, "demo", None, values, self.tokens, lambda: self.world.now_ms)
         elif isinstance(self.step, Call):
             answer = self.step.run()
         elif isinstance(self.step, Ask):
@@ -170,7 +170,7 @@ def test_a_changed_secret_gets_a_row_of_its_own_whose_key_reveals_nothing() -> N
     world.secret = world.auth.refresh = "another"
     assert function.opens() is None
     assert world.newest == world.auth.refresh != before
-    (old, new) = (name_of(ADDRESS, CLIENT, secret) for secret in (REFRESH, "another"))
+    (old, new) = (replacement_name(ADDRESS, CLIENT, secret) for secret in (REFRESH, "another"))
     assert old != new
     assert REFRESH not in old
     world.secret = REFRESH

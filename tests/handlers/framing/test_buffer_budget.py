@@ -73,14 +73,14 @@ class Stream:
     def __init__(self, shared: BufferBudget, name: str, framing: Framing, oversize: str = "dead-letter") -> None:
         self.intake = Intake(profile(framing, oversize), shared, name)
         self.record = Record(10**9)
-        self.record.opened(0)
+        self.record.record_opened(0)
         self.bodies: list[object] = []
         self.ended = ""
         self._unanswered: list[Write] = []
 
     def feed(self, data: bytes) -> None:
         """Take a chunk; `bodies` and `ended` have its results."""
-        effects, end = self.intake.chunk(1, data, self.record)
+        effects, end = self.intake.take_chunk(1, data, self.record)
         self._unanswered += [effect for effect in effects if isinstance(effect, Write)]
         self.bodies += [event.data for effect in effects if isinstance(effect, Write) for event in effect.events]
         self.ended = self.ended or (end.outcome.message if end else "")
@@ -95,8 +95,8 @@ class Stream:
     def answers(self) -> None:
         """Let the store answer all unanswered writes."""
         for write in self._unanswered:
-            self.record.stored(Written(len(write.events), 0, 0))
-            self.intake.stored(self.record)
+            self.record.record_stored(Written(len(write.events), 0, 0))
+            self.intake.replies_to_stored(self.record)
         self._unanswered.clear()
 
 
@@ -107,7 +107,7 @@ def test_events_that_wait_to_be_stored_make_no_short_frame_too_long(sizes: list[
     for number in range(count - 1):
         shared.holds(f"other {number}", shared.most_bytes(f"other {number}"))
     stream = Stream(shared, "a", "ndjson")
-    stream.intake.gathers()
+    stream.intake.gather_events()
     for size in sizes:
         body = b"7" * min(size, shared.sure_bytes // 2 - 2)
         stream.feed(body + b"\n")

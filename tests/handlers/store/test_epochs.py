@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handlers.connection.effects import Claim, Heartbeat, MarkConnected, Progress, Release, Write
-from handlers.connection.epochs import SLACK_MS, Epoch, other_keys
+from handlers.connection.epochs import SLACK_MS, Epoch, alternative_keys
 from handlers.connection.inputs import IN_A_LOG, Claimed, Layout, Written
 from handlers.connection.steps import Invocation
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent
@@ -395,5 +395,5 @@ def test_a_refused_event_of_a_new_epoch_is_put_back_under_its_key_and_delivered_
 
 def test_another_key_ends_with_a_number() -> None:
     """Another key is the key, a number sign and a number; a long key is hashed first."""
-    assert list(islice(other_keys("7"), 3)) == ["7#1", "7#2", "7#3"]
-    assert len(next(other_keys("é" * (MAX_KEY_BYTES // 2)))) == 64 + 2
+    assert list(islice(alternative_keys("7"), 3)) == ["7#1", "7#2", "7#3"]
+    assert len(next(alternative_keys("é" * (MAX_KEY_BYTES // 2)))) == 64 + 2

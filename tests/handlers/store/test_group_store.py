@@ -6,7 +6,7 @@ import pytest
 
 from handlers.connection.evidence import Record
 from handlers.connection.gap_record import OPEN, Gap
-from handlers.connection.ledger import gaps
+from handlers.connection.ledger import find_gaps
 from handlers.group.group_lease import GroupHeartbeat, GroupLease
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.control_record import cursor_attributes, to_record
@@ -62,7 +62,7 @@ def test_a_connection_that_catches_up_does_not_count_as_dead_for_its_heartbeats_
     assert shown_live is not None
     before, (now,) = Record(1, 700_000, 800_000, 800_000, "reset", resumed=False), ledger_records.records_of(shown_live)
     assert now.end_ms(NOW_MS + 8_000, 8_000) is None
-    assert gaps([before, now], NOW_MS + 8_000, 8_000) == [Gap(2, 800_000, 900_000, "reset", OPEN)]
+    assert find_gaps([before, now], NOW_MS + 8_000, 8_000) == [Gap(2, 800_000, 900_000, "reset", OPEN)]
 
 
 @pytest.mark.parametrize(

@@ -302,7 +302,7 @@ def test_the_next_claim_returns_which_connection_last_searched_for_gaps() -> Non
     function = opened(table)
     function.ask(RecordGaps(4_000))
     function.ask(Heartbeat(None, row(1, 2_000), 9_500))
-    assert Function(table, "r2").claim().resumption.looked == 1
+    assert Function(table, "r2").claim().resumption.last_searched == 1
 
 
 def answered(table: Table, fence: int, for_ms: int = 10) -> Function:

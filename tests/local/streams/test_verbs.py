@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from handlers.connection.backoff import Rest
+from handlers.connection.backoff import Backoff
 from local import cli
 from local.completion import SHELLS
 from local.streams.list_verb import WORST_FIRST
@@ -78,7 +78,7 @@ def test_each_method_works_from_start_to_stop(local_run: LocalRun, tmp_path: Pat
 @pytest.mark.parametrize(
     ("lease", "more", "line"),
     [
-        ({}, {"rest": Rest("http", 1, NOW + 9_000)}, r"a try after [-: 0-9]+"),
+        ({}, {"rest": Backoff("http", 1, NOW + 9_000)}, r"a try after [-: 0-9]+"),
         ({"execution": "", "ending": "StreamBroken"}, {}, "for another answer start another id, such as name:2"),
         ({"execution": "", "stop": True}, {}, "start it to continue"),
         ({"execution": "", "ending": "Broken"}, {"damage": ("ended_at",)}, ""),
