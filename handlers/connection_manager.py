@@ -25,7 +25,7 @@ from handlers.connection.steps import Invocation, Report
 from handlers.group import is_group
 from handlers.profile.behaviour import Profile
 from handlers.run.connection_metrics import document, numbers
-from handlers.run.deployed_profiles import TOLD_WITHIN_S, ask, read_profile, told
+from handlers.run.deployed_profiles import ANSWER_WITHIN_S, answer_profile_request, read_profile, request_profile
 from handlers.run.ports import TOKENS
 from handlers.run.profile_source import Profiles
 from handlers.run.refresh_tokens import RefreshTokens
@@ -65,9 +65,9 @@ settings = Settings.load(os.environ)
 def start_repair(stream_id: str) -> None:
     """Starts the function that repairs gaps for a stream; if that fails, the watch does so later."""
     # Imported here: few profiles have a repair, and each import lengthens the cold start.
-    from handlers.repair.work import start
+    from handlers.repair.work import start_repair
 
-    if settings.repair_function and not start(lambdas, settings.repair_function, stream_id):
+    if settings.repair_function and not start_repair(lambdas, settings.repair_function, stream_id):
         logger.warning("the repair of a gap could not be started now", extra={"stream_id": stream_id})
 
 
@@ -83,7 +83,7 @@ client = dynamodb(plain, tries=TRIES)
 # The first dead-letter message makes the queue's client, and the first large body the bucket's: most need neither.
 sqs = functools.cache(lambda: queue(plain, tries=TRIES))
 # Only a group's function that lacks a profile invokes another function.
-lambdas = functools.cache(lambda: functions(plain, read_timeout_s=TOLD_WITHIN_S))
+lambdas = functools.cache(lambda: functions(plain, read_timeout_s=ANSWER_WITHIN_S))
 places: dict[str, Any] = {
     "events_table": settings.events_table,
     "control_table": settings.control_table,
@@ -115,7 +115,7 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     that requests a profile gets the profile (`handlers/run/deployed_profiles.py`); an event of `streamkeeper doctor`
     gets the hosts and secrets that can be reached from here.
     """
-    if (answer := told(event, profiles) or _answer_doctor(event)) is not None:
+    if (answer := answer_profile_request(event, profiles) or _answer_doctor(event)) is not None:
         return answer
     clock = SystemClock()
     began_ms, remaining_ms = clock.now_ms(), lambda_context.get_remaining_time_in_millis()
@@ -146,9 +146,9 @@ def _answer_doctor(event: object) -> dict[str, Any] | None:
     if not isinstance(event, Mapping) or "examine" not in event:
         return None
     # Imported here: only a person requests this, and each import lengthens the cold start.
-    from handlers.run.examining import examined
+    from handlers.run.examining import answer_examination
 
-    return examined(event, profiles, secrets)
+    return answer_examination(event, profiles, secrets)
 
 
 def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
     # Imported here: few stages have groups, and each import lengthens the cold start.
     from handlers.group.next_step import Delays
     from handlers.run.group_invocation import GroupLog, run_group
-    from handlers.run.group_ports import GroupTables, ReadProfiles, reports_to
+    from handlers.run.group_ports import GroupTables, ReadProfiles, reporter_to
     from handlers.settings import load_delays
 
     if not invocation.execution:
@@ -176,7 +176,7 @@ def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
 
     def ask_deployed(stream_id: str) -> Profile:
         try:
-            return ask(lambdas(), function_arn, stream_id, profiles)
+            return request_profile(lambdas(), function_arn, stream_id, profiles)
         except errors.StoreUnavailable as error:
             logger.warning(str(error), extra={"stream_id": stream_id})
             raise
@@ -184,12 +184,12 @@ def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
     log, tables = GroupLog(log_one), GroupTables(client, sqs, **places)
     delays = Delays(*(delay_ms / 1000 for delay_ms in load_delays(os.environ)))
     reads = ReadProfiles(own_profile, ask_deployed)
-    reports = _with_log(invocation.stream_id, reports_to(sqs, settings.dead_letter_queue_url))
+    reports = _with_log(invocation.stream_id, reporter_to(sqs, settings.dead_letter_queue_url))
     try:
         outcome = run_group(invocation, tables, secrets, delays, SystemClock(), reads, log.report, reports)
         return {"status": _status_or_error(outcome)}
     finally:
-        for profile, values in log.summed():
+        for profile, values in log.sums():
             logger.info("newer connections have taken over", extra={"profile": profile, **values})
             _print(document(values, "StreamTakenOver", profile=profile, group=invocation.stream_id, **_metrics()))
 

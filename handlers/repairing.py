@@ -29,11 +29,11 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.repair.dry_run import dry_run
 from handlers.repair.fetching import OwnTokens
-from handlers.repair.function import repairs
+from handlers.repair.function import repair_streams
 from handlers.repair.gap_ports import Deps
 from handlers.repair.work import RepairWork
 from handlers.run.deployed_profiles import read_profile
-from handlers.run.group_ports import performed
+from handlers.run.group_ports import perform_needs
 from handlers.run.profile_source import Profiles
 from handlers.run.refresh_tokens import RefreshTokens
 from handlers.settings import RepairSettings
@@ -82,7 +82,7 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
         reader,
         profile_of,
         secrets_of,
-        tokens.fetched,
+        tokens.fetch,
         alert,
         now_ms,
         lambda: lambda_context.get_remaining_time_in_millis() - MARGIN_MS,
@@ -91,9 +91,9 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
     if event.get("dry_run"):
         steps = dry_run(deps, stream_id, int(event.get("from_ms", 0)), int(event.get("to_ms", 1 << 62)))
     else:
-        steps = repairs(deps, stream_id)
+        steps = repair_streams(deps, stream_id)
     try:
-        outcome = performed(steps, lambda request: request(), lambda for_s: time.sleep(max(0, for_s)))
+        outcome = perform_needs(steps, lambda request: request(), lambda for_s: time.sleep(max(0, for_s)))
     finally:
         for stream, gap, repair in deps.done:
             said = {"stream_id": stream, "from_at": at(gap.from_ms), "to_at": at(gap.to_ms)}
@@ -115,7 +115,7 @@ def secrets_of(profile: Profile) -> Secrets:
     said = profile.repair
     assert said is not None
     read = secrets.read([*said.secrets, *(profile.secrets if said.headers is None else [])])
-    return tokens.added(profile, read)
+    return tokens.add_token(profile, read)
 
 
 def alert(stream_id: str, gap: Gap, repair: Repair) -> None:

@@ -29,7 +29,7 @@ from handlers.aws.error_translation import describe_error
 from handlers.aws.executions import Pace
 from handlers.aws.lambda_environment import LambdaContext, plain_aws
 from handlers.errors import StoreUnavailable
-from handlers.repair.work import RepairWork, start, start_due
+from handlers.repair.work import RepairWork, start_due, start_repair
 from handlers.settings import WatchSettings
 from handlers.store.control_table import Table
 from handlers.store.leases import Leases
@@ -185,7 +185,7 @@ def start_repairs(now_ms: int) -> list[str]:
     """Starts the repairing function for each stream whose repair is due; returns these streams."""
 
     def start_one(stream_id: str) -> bool:
-        return start(lambda: client("lambda"), settings.repair_function, stream_id)
+        return start_repair(lambda: client("lambda"), settings.repair_function, stream_id)
 
     with log_refusals("the due repairs could not be read"):
         return start_due(RepairWork(dynamodb, settings.control_table), now_ms, start_one)

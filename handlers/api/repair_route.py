@@ -17,8 +17,8 @@ from handlers.api.problems import Problem
 from handlers.api.queries import FOR_EVER, TIMES, BadQuery, instant_ms, is_dry_run, parameters_of
 from handlers.aws.clients import boto3_client
 from handlers.aws.error_translation import translate_errors
-from handlers.repair.gap_edges import MOST_GAPS, again, gaps_since, left
-from handlers.repair.work import RepairWork, start
+from handlers.repair.gap_edges import MOST_GAPS, gaps_since, incomplete_gaps, repair_again
+from handlers.repair.work import RepairWork, start_repair
 from handlers.store.ledger_records import LedgerRecords
 
 # API Gateway waits for 29 seconds, and the function behind it for 20.
@@ -39,13 +39,13 @@ def answer(stage: ControlStage, asked: Asked, ends_s: float) -> dict[str, Any]:
     if is_dry:
         shown = _dry_run(stage.settings.repair_function, stream_id, from_ms, to_ms, ends_s)
         return {"stream": stream_id, "is_dry_run": True, "gaps": shown}
-    gaps, ledger = left(gaps_since(stage.store, stream_id, from_ms)), LedgerRecords(stage.client, table, 0)
+    gaps, ledger = incomplete_gaps(gaps_since(stage.store, stream_id, from_ms)), LedgerRecords(stage.client, table, 0)
     wanted = [gap for gap in gaps if gap.from_ms < to_ms and gap.to_ms >= from_ms][MOST_GAPS - 1 :: -1]
     for gap in wanted:
-        ledger.save_repair(stream_id, gap, again(gap, now_ms))
+        ledger.save_repair(stream_id, gap, repair_again(gap, now_ms))
     if wanted:
         RepairWork(stage.client, table).request(stream_id, now_ms, now_ms)
-        start(partial(_functions, DRY_RUN_S), stage.settings.repair_function, stream_id)
+        start_repair(partial(_functions, DRY_RUN_S), stage.settings.repair_function, stream_id)
     shown = [{"from_at": at(gap.from_ms), "to_at": at(gap.to_ms), "state": gap.state} for gap in wanted]
     return {"stream": stream_id, "is_dry_run": False, "gaps": shown}
 

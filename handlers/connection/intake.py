@@ -26,7 +26,7 @@ from handlers.profile.behaviour import Profile
 if TYPE_CHECKING:
     from handlers.connection.conversation import Conversation
     from handlers.profile.secret_references import Secrets
-    from handlers.segments.waiting import Waiting
+    from handlers.segments.waiting import WaitingEvents
 
 # The most events of one Write; a chunk may hold thousands. The cursor moves on after each Write, and the time for which
 # a throttled table is retried counts for each one.
@@ -45,7 +45,7 @@ class Intake:
         self.has_instants = False  # whether `due_ms` may ever be other than None
         self.needs_stored = budget is not None  # whether `replies_to_stored` has any effect
         self._has_taken_unfinished = False
-        self._waiting: Waiting | None = None  # None if each event is an item
+        self._waiting: WaitingEvents | None = None  # None if each event is an item
         self._conversation: Conversation | None = None
         self._numbers: HoleFinder | None = None
         self._times: OwnTimes | None = None  # None if no event shows how far behind the connection is
@@ -231,9 +231,9 @@ class Intake:
         """Makes events wait, as long as the profile says, to be written together from now on: the stream has a log."""
         if self._waiting is None:
             # Imported here, because few streams have a log and each import lengthens the cold start.
-            from handlers.segments.waiting import Waiting
+            from handlers.segments.waiting import WaitingEvents
 
-            self._waiting = Waiting(self._profile.flush_ms)
+            self._waiting = WaitingEvents(self._profile.flush_ms)
             self.has_instants = True
 
     def flush(self, now_ms: int, record: Record, *, is_leaving: bool) -> list[Effect]:

@@ -170,13 +170,13 @@ class Backlog:
         if arrived_ms >= live_ms:
             self._set_proof(live_ms, live_ms)
 
-    def record_delivery(self, arrived_ms: int, brought_ms: int) -> None:
-        """Records that everything that happened until `brought_ms` had come once the event of `arrived_ms` arrived.
+    def record_delivery(self, arrived_ms: int, delivered_until_ms: int) -> None:
+        """Records that all that happened until `delivered_until_ms` had come once the event of `arrived_ms` arrived.
 
         The rest is assumed to come at twice the speed at which it happened.
         """
         # The connection is known good until after the arrival only once the event is stored.
-        self._set_proof(arrived_ms + 1, 2 * arrived_ms - brought_ms)
+        self._set_proof(arrived_ms + 1, 2 * arrived_ms - delivered_until_ms)
 
     def _set_proof(self, from_ms: int, live_ms: int) -> None:
         if self._proof is None or live_ms < self._proof[1]:

@@ -15,7 +15,7 @@ from typing import Any
 from handlers.deliver.bells import Place
 from handlers.deliver.operating import Lag
 from handlers.deliver.worker import Worked
-from handlers.run.connection_metrics import By, embedded, kept
+from handlers.run.connection_metrics import By, embedded_document, metrics_to_keep
 
 _DIMENSIONS: Mapping[By, list[str]] = {
     "stage": ["service"],
@@ -31,11 +31,11 @@ def document(place: Place, worked: Worked, service: str, namespace: str, by: By,
     values = dict(zip(NAMES, (worked.delivered, worked.failed, worked.dead_lettered), strict=True))
     profile, _, _ = place.stream_id.partition(":")
     fields = {"profile": profile, "stream": place.stream_id, "sink": place.label, "service": service, **values}
-    return embedded(fields, kept(values, by), _DIMENSIONS[by], namespace, now_ms)
+    return embedded_document(fields, metrics_to_keep(values, by), _DIMENSIONS[by], namespace, now_ms)
 
 
 def lag_document(behind: Sequence[Lag], service: str, namespace: str, now_ms: int) -> dict[str, Any]:
     """Returns the document of a sweep: the age of the oldest event that waits for a sink, and how many wait."""
     oldest_ms = min((lag.oldest_ms for lag in behind if lag.oldest_ms), default=now_ms)
     fields = {"service": service, LAG: max(0, now_ms - oldest_ms), "DeliveryWaiting": sum(lag.events for lag in behind)}
-    return embedded(fields, [LAG], ["service"], namespace, now_ms)
+    return embedded_document(fields, [LAG], ["service"], namespace, now_ms)

@@ -64,7 +64,7 @@ class GroupLease:
     heartbeats: Mapping[str, GroupHeartbeat] = field(default_factory=dict)
 
 
-def composed(own: Lease, group: GroupLease) -> Lease:
+def compose_lease(own: Lease, group: GroupLease) -> Lease:
     """Returns the lease that a connection of the stream gets; `own` is from the stream's record."""
     heartbeat = group.heartbeats.get(own.connected_by)
     expires_at_ms = own.expires_at_ms
@@ -74,12 +74,12 @@ def composed(own: Lease, group: GroupLease) -> Lease:
     return replace(own, execution=execution, stop=own.stop or group.stop, expires_at_ms=expires_at_ms)
 
 
-def newer_lives(group: GroupLease, token: int, now_ms: int) -> bool:
+def is_newer_alive(group: GroupLease, token: int, now_ms: int) -> bool:
     """Returns whether a function that claimed the group after function `token` counts as alive."""
     return any(heartbeat.token > token and heartbeat.is_alive(now_ms) for heartbeat in group.heartbeats.values())
 
 
-def is_well(group: GroupLease, now_ms: int) -> bool:
+def is_all_connected(group: GroupLease, now_ms: int) -> bool:
     """Returns whether all streams of the group are connected, by its newest living function, so no record need be read.
 
     False if no function lives.
@@ -102,7 +102,7 @@ def is_away(lease: Lease, now_ms: int) -> bool:
     return not lease.stop and not (is_open and now_ms < lease.expires_at_ms)
 
 
-def to_bury(own: Lease, group: GroupLease, fence: int, now_ms: int, died: str = "") -> str:
+def function_to_mark_ended(own: Lease, group: GroupLease, fence: int, now_ms: int, died: str = "") -> str:
     """Returns which function must be marked as ended before connection `fence` takes its turn; "" if none can be.
 
     It is one whose heartbeat has run out, or whose end is proved by `died`, Lambda's message about a function.
@@ -114,7 +114,7 @@ def to_bury(own: Lease, group: GroupLease, fence: int, now_ms: int, died: str = 
     return own.connected_by if now_ms >= heartbeat.until_ms or is_holder_dead(own, died) else ""
 
 
-def known_over(own: Lease, group: GroupLease) -> int:
+def known_ended_turn(own: Lease, group: GroupLease) -> int:
     """Returns the connected token if its function is marked as ended, so that its turn is over; else 0."""
     heartbeat = group.heartbeats.get(own.connected_by)
     return own.connected_token if heartbeat is not None and heartbeat.is_ended else 0

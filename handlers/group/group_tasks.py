@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from handlers.group.group_lease import GroupLease, newer_lives, turns_of_others
+from handlers.group.group_lease import GroupLease, is_newer_alive, turns_of_others
 from handlers.group.roster import Roster
 
 
@@ -52,31 +52,31 @@ class GroupTasks:
         self._lease = GroupLease()
         self._turns: frozenset[tuple[int, int]] | None = None  # of others, as of the last reading of the records
         self._over: list[str] = []
-        self.rests_until_ms = 0  # after a refusal of the store
+        self.retry_at_ms = 0  # after a refusal of the store
         self._under_way: GroupTask | None = None
 
     @property
     def due_ms(self) -> int:
         """Returns when the next heartbeat or check is due, or when a request that the store refused is repeated."""
-        return max(min(self._heartbeat_due_ms, self._check_due_ms), self.rests_until_ms)
+        return max(min(self._heartbeat_due_ms, self._check_due_ms), self.retry_at_ms)
 
-    def claimed(self, lease: GroupLease, now_ms: int) -> None:
+    def record_claim(self, lease: GroupLease, now_ms: int) -> None:
         """Records the lease as the function's claim found it."""
-        self._saw(lease, now_ms)
+        self._apply_lease(lease, now_ms)
         self._heartbeat_due_ms = now_ms
 
-    def over(self, stream: str) -> None:
+    def add_over(self, stream: str) -> None:
         """Records that a stream is over, so that its place is freed."""
         self._over.append(stream)
 
-    def next(self, now_ms: int) -> GroupTask | None:
+    def next_task(self, now_ms: int) -> GroupTask | None:
         """Returns the next request; None if there is none, or one is under way."""
         if self._under_way is None:
-            self._under_way = self._due(now_ms)
+            self._under_way = self._due_task(now_ms)
             return self._under_way
         return None
 
-    def answered(self, now_ms: int, value: Any) -> None:
+    def record_answer(self, now_ms: int, value: Any) -> None:
         """Records the answer to the request under way; None if the store refused, and then it is repeated."""
         group_task, self._under_way = self._under_way, None
         assert group_task is not None
@@ -87,31 +87,31 @@ class GroupTasks:
                 if value is not None and value > self._lease.version:
                     self._heartbeat_due_ms = now_ms
             case _ if value is None:
-                self.rests_until_ms = now_ms + self._often_ms
+                self.retry_at_ms = now_ms + self._often_ms
             case "heartbeat":
-                self._saw(value, now_ms)
-                newer = newer_lives(value, self._token, now_ms)
+                self._apply_lease(value, now_ms)
+                newer = is_newer_alive(value, self._token, now_ms)
                 self._heartbeat_due_ms = now_ms + (self._often_ms if newer else self._every_ms)
                 half_ms = self._every_ms // 2
                 self._check_due_ms = NEVER_MS if newer or half_ms < CHECK_LEAST_MS else now_ms + half_ms
             case "members":
-                self._roster.listed(group_task.version, value)
+                self._roster.set_members(group_task.version, value)
                 self._turns = None
             case "records":  # they were read after the lease became known
                 self._turns = turns_of_others(self._lease, self._token)
             case "remove":
                 self._over.remove(group_task.stream)
-                self._roster.removed(group_task.stream)
+                self._roster.mark_removed(group_task.stream)
             case "end":
-                self._saw(value, now_ms)
+                self._apply_lease(value, now_ms)
 
-    def _saw(self, lease: GroupLease, now_ms: int) -> None:
+    def _apply_lease(self, lease: GroupLease, now_ms: int) -> None:
         self._lease = lease
-        self._roster.sees(lease, now_ms)
+        self._roster.apply_lease(lease, now_ms)
 
-    def _due(self, now_ms: int) -> GroupTask | None:
+    def _due_task(self, now_ms: int) -> GroupTask | None:
         roster = self._roster
-        if now_ms < self.rests_until_ms:
+        if now_ms < self.retry_at_ms:
             return None
         if now_ms >= self._heartbeat_due_ms:
             return GroupTask("heartbeat")
@@ -122,7 +122,7 @@ class GroupTasks:
         if self._turns != turns_of_others(self._lease, self._token):
             return GroupTask("records")
         for stream in [*self._over]:
-            joined = roster.removes(stream)
+            joined = roster.removal_of(stream)
             if joined is not None:
                 return GroupTask("remove", stream=stream, joined=joined)
             self._over.remove(stream)  # it has joined again

@@ -1,9 +1,9 @@
 """Decides what a function that keeps many streams does after the end of one stream's connection.
 
 For a stream with a function of its own the machine decides, by the error's name (`statemachines/`): it waits, retries
-after a back-off, or ends the execution. In a group the function decides, with the same delays (`kept`): until the
-stream is over, a newer function has it, or it should no longer be kept. Back-offs are cut into short pauses, so that a
-waiting stream does not delay the end of its function.
+after a back-off, or ends the execution. In a group the function decides, with the same delays (`keep_connected`): until
+the stream is over, a newer function has it, or it should no longer be kept. Back-offs are cut into short pauses, so
+that a waiting stream does not delay the end of its function.
 
     attempts -> StreamDropped       Pause(…) up to 1 s, 2 s, 4 s …      attempts -> StreamTakenOver      RELIEVED
 
@@ -56,7 +56,7 @@ class Delays:
     jitter_s: float
 
 
-def raised(error: Exception) -> Outcome:
+def error_outcome(error: Exception) -> Outcome:
     """Returns the outcome of a connection that an exception in its steps ended: a defect, unless the error is known."""
     name = type(error).__name__
     return Outcome(name, "", str(error)) if name in _NAMED else Outcome(BROKEN, "", f"a defect: {name}")
@@ -78,7 +78,7 @@ def next_step(outcome: Outcome, *, is_hot: bool) -> NextStep:
     return NextStep.AGAIN
 
 
-def rest_bounds_s(error: str, failures: int, delays: Delays) -> tuple[float, float]:
+def backoff_bounds_s(error: str, failures: int, delays: Delays) -> tuple[float, float]:
     """Returns the bounds in seconds of the back-off after this many failures by `error` in a row, from 1 on.
 
     Once the machine's retries would be used up, it is the lane's long back-off; then they begin anew.
@@ -97,21 +97,21 @@ def rest_bounds_s(error: str, failures: int, delays: Delays) -> tuple[float, flo
 
 
 # Returns whether this function should still connect the stream again, at that instant.
-Keeps = Callable[[int], bool]
+ShouldKeep = Callable[[int], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StreamEnd:
     """How a stream's last connection in a function ended, and what follows."""
 
     next_step: NextStep
     report: Report
 
 
-def kept(
-    profile: Profile, invocation: Invocation, now_ms: int, delays: Delays, keeps: Keeps, draw: Draw
-) -> Steps[Kept]:
-    """Returns how the stream ended in this function; `keeps` is called before and after back-offs."""
+def keep_connected(
+    profile: Profile, invocation: Invocation, now_ms: int, delays: Delays, should_keep: ShouldKeep, draw: Draw
+) -> Steps[StreamEnd]:
+    """Returns how the stream ended in this function; `should_keep` is called before and after back-offs."""
     failures, error = 0, ""
     while True:
         began_ms = now_ms
@@ -119,24 +119,24 @@ def kept(
             report = yield from attempts(profile, invocation, now_ms, draw)
         except Exception as defect:
             # A defect in one manager, or in its performer, ends one connection. The message has no text from the wire.
-            report = Report(raised(defect), Progress(0, began_ms))
+            report = Report(error_outcome(defect), Progress(0, began_ms))
             yield Ended(report)
         what = next_step(report.outcome, is_hot=profile.standby == "hot")
         if what is not NextStep.AGAIN:
-            return Kept(what, report)
+            return StreamEnd(what, report)
         is_new = was_accepted(report.progress) or report.outcome.error != error
         failures, error = (1 if is_new else failures + 1), report.outcome.error
-        rest_ms = round(1000 * draw(*rest_bounds_s(error, failures, delays)))
-        now_ms = yield from _rest(rest_ms, invocation, keeps)
+        rest_ms = round(1000 * draw(*backoff_bounds_s(error, failures, delays)))
+        now_ms = yield from _back_off(rest_ms, invocation, should_keep)
         if now_ms < 0:
-            return Kept(NextStep.AGAIN, report)
+            return StreamEnd(NextStep.AGAIN, report)
 
 
-def _rest(rest_ms: int, invocation: Invocation, keeps: Keeps) -> Steps[int]:
+def _back_off(rest_ms: int, invocation: Invocation, should_keep: ShouldKeep) -> Steps[int]:
     """Returns the instant at which the back-off is over; -1 if the stream should not be connected again."""
     answer = yield Pause(0)
     until_ms, latest_ms = answer.now_ms + rest_ms, invocation.deadline_ms - 3 * invocation.margin_ms
-    while keeps(answer.now_ms) and answer.now_ms < latest_ms:
+    while should_keep(answer.now_ms) and answer.now_ms < latest_ms:
         if answer.now_ms >= until_ms:
             return answer.now_ms
         answer = yield Pause(min(invocation.lease_every_ms, until_ms - answer.now_ms))

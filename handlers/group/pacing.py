@@ -19,14 +19,14 @@ class Pacing:
 
     def may_begin(self, now_ms: int) -> bool:
         """Returns whether another opening may begin now."""
-        self._grow_old(now_ms)
+        self._drop_old(now_ms)
         return len(self._since) < self._at_once
 
-    def begins(self, stream: str, now_ms: int) -> None:
+    def record_begin(self, stream: str, now_ms: int) -> None:
         """Records that the stream begins to open."""
         self._since[stream] = now_ms
 
-    def done(self, stream: str) -> None:
+    def record_done(self, stream: str) -> None:
         """Records that the stream was answered, or has failed."""
         self._since.pop(stream, None)
 
@@ -36,6 +36,6 @@ class Pacing:
             return None
         return min(self._since.values()) + self._young_ms
 
-    def _grow_old(self, now_ms: int) -> None:
+    def _drop_old(self, now_ms: int) -> None:
         for stream in [one for one, since_ms in self._since.items() if now_ms - since_ms >= self._young_ms]:
             del self._since[stream]

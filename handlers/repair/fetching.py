@@ -23,9 +23,9 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.pages import Fetched
-from handlers.upstream.before_opening import asked
+from handlers.upstream.before_opening import send_request
 from handlers.upstream.explained import explain
-from handlers.upstream.opening import opened
+from handlers.upstream.opening import open_response
 from handlers.upstream.strict_response import StrictResponse
 
 MOST_BYTES = 8 * 1024 * 1024
@@ -38,7 +38,7 @@ def fetch(request: UpstreamRequest) -> Fetched:
     began_s, body = time.monotonic(), bytearray()
     try:
         timeout = urllib3.Timeout(connect=CONNECT_S, read=READ_S)
-        with opened(request, timeout, lambda _socket: None, StrictResponse) as response:
+        with open_response(request, timeout, lambda _socket: None, StrictResponse) as response:
             # A field with several lines, such as Link, becomes one list (RFC 9110, section 5.3).
             headers = {name.lower(): response.headers[name] for name in response.headers}
             now_ms = time.time_ns() // 1_000_000
@@ -68,7 +68,7 @@ class OwnTokens:
     ) -> None:
         self._tokens, self._now_ms = Tokens(threading.Lock, replacements, sign), now_ms
 
-    def added(self, profile: Profile, secrets: Secrets) -> Secrets:
+    def add_token(self, profile: Profile, secrets: Secrets) -> Secrets:
         """Returns the secrets, with the token if the repair sends it; raises StreamDropped without a valid one."""
         if profile.repair is None or profile.repair.headers is not None:
             return secrets
@@ -77,14 +77,14 @@ class OwnTokens:
         try:
             while True:
                 step = steps.send(answer)
-                answer = step.run() if isinstance(step, Call) else asked(step, READ_S, lambda _socket: None)
+                answer = step.run() if isinstance(step, Call) else send_request(step, READ_S, lambda _socket: None)
         except StopIteration as ended:
             found: Secrets = ended.value
             return found
         except Unready as problem:
             raise StreamDropped(problem.closed.detail or problem.closed.reason) from None
 
-    def fetched(self, request: UpstreamRequest) -> Fetched:
+    def fetch(self, request: UpstreamRequest) -> Fetched:
         """Returns the answer to a request; after a 401 the next try has another token."""
         answer = fetch(request)
         if answer.status == UNAUTHORIZED:

@@ -16,7 +16,7 @@ from handlers.connection.gap_record import REPAIRED, Gap
 from handlers.errors import StoreUnavailable, StreamDropped, StreamRejected
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
-from handlers.repair.gap_edges import gaps_since, repaired_spans, to_repair
+from handlers.repair.gap_edges import gaps_since, gaps_to_repair, repaired_spans
 from handlers.repair.gap_ports import Deps, GapPorts, TakenOver
 from handlers.repair.walking import repair_gap
 from handlers.repair.work import Request
@@ -32,7 +32,7 @@ UNREADABLE_REST_MS = 60_000
 GIVEN_UP_MS = 86_400_000
 
 
-def repairs(deps: Deps, stream_id: str) -> Needs:
+def repair_streams(deps: Deps, stream_id: str) -> Needs:
     """Repairs what is due of the stream and of its profile's others; the outcome's status is "done" or "busy".
 
     Raises StoreUnavailable, after the others' repair if the records of one stream were refused.
@@ -42,12 +42,12 @@ def repairs(deps: Deps, stream_id: str) -> Needs:
     due: list[Request] = []
     while deps.has_time and not rest_until_ms:
         # The turn is taken before each stream, because several waits outlast it.
-        if not (yield Ask(lambda: deps.turn(profile))):
+        if not (yield Ask(lambda: deps.take_turn(profile))):
             return Outcome("", "busy", "another function repairs the gaps of this profile")
         if not due:
             # The requests are not read after each stream, because thousands may have been dropped at once.
             # The index may not yet have the stream for which this invocation was started.
-            requests = yield Ask(lambda: deps.work.requested(profile, stream_id))
+            requests = yield Ask(lambda: deps.work.requests_of(profile, stream_id))
             due = [one for one in requests if one.due_ms <= deps.now_ms()]
         if not due:
             wait_ms = min((one.due_ms for one in requests), default=1 << 62) - deps.now_ms()
@@ -57,31 +57,31 @@ def repairs(deps: Deps, stream_id: str) -> Needs:
             continue
         request = due.pop(0)
         try:
-            rest_until_ms = yield from _stream(deps, request)
+            rest_until_ms = yield from _repair_stream(deps, request)
         except TakenOver:
             # Another function has the turn, or a person has requested the gap again.
             continue
         except StoreUnavailable as problem:
             # Only this stream's record may be damaged, so the repair of the others continues.
             unreadable, now_ms = problem, deps.now_ms()
-            yield Ask(partial(deps.work.done, request, now_ms, now_ms + UNREADABLE_REST_MS))
-    yield Ask(lambda: deps.work.leave(profile, deps.holder, rest_until_ms or deps.pace.next_ms))
+            yield Ask(partial(deps.work.finish_request, request, now_ms, now_ms + UNREADABLE_REST_MS))
+    yield Ask(lambda: deps.work.end_turn(profile, deps.holder, rest_until_ms or deps.pace.next_ms))
     if unreadable is not None:
         raise unreadable
     return Outcome("", "done", f"{counted(len(deps.done), 'gap')} tried")
 
 
-def _stream(deps: Deps, request: Request) -> Generator[Ask | Wait, Any, int]:
+def _repair_stream(deps: Deps, request: Request) -> Generator[Ask | Wait, Any, int]:
     """Repairs the due gaps of one stream; returns the end of the upstream's back-off, 0 if it may be asked now."""
     stream_id, rest_until_ms = request.stream_id, 0
     profile, now_ms = deps.profile_of(stream_id), deps.now_ms()
     if profile is None and now_ms - request.asked_ms < NO_PROFILE_KEPT_MS:
         # A person may correct it.
-        yield Ask(lambda: deps.work.done(request, now_ms, now_ms + NO_PROFILE_REST_MS))
+        yield Ask(lambda: deps.work.finish_request(request, now_ms, now_ms + NO_PROFILE_REST_MS))
         return 0
     gaps = yield from newest_gaps(deps, stream_id, profile)
     left = []
-    for due_ms, gap in to_repair(list(gaps), deps.now_ms()):
+    for due_ms, gap in gaps_to_repair(list(gaps), deps.now_ms()):
         due_ms = max(due_ms, gap.to_ms + gaps[gap].field.after_ms)
         if due_ms > deps.now_ms() or rest_until_ms or not deps.has_time:
             left.append(due_ms)
@@ -95,9 +95,9 @@ def _stream(deps: Deps, request: Request) -> Generator[Ask | Wait, Any, int]:
     spans = repaired_spans(list(gaps))
     spans += [repair.span for one, _, repair in deps.done if one == stream_id and repair.state == REPAIRED]
     if spans:
-        yield Ask(lambda: deps.work.shows(stream_id, spans))
+        yield Ask(lambda: deps.work.show_repaired(stream_id, spans))
     next_ms = min(left, default=None)
-    yield Ask(lambda: deps.work.done(request, deps.now_ms(), next_ms))
+    yield Ask(lambda: deps.work.finish_request(request, deps.now_ms(), next_ms))
     return rest_until_ms
 
 

@@ -20,7 +20,7 @@ from handlers.connection.spending import OVER_BUDGET
 from handlers.framing.events import StreamEvent, hashed
 from handlers.framing.frames import Frame
 from handlers.profile.repair_field import Repair as Field
-from handlers.repair.proof import IDS_RESTARTED, Border, Borders, afresh, begun
+from handlers.repair.proof import IDS_RESTARTED, Border, Borders, current_repair, restart_repair
 from handlers.store.event_items import Entry, StoredEvent
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
@@ -46,7 +46,7 @@ def gaps_since(records: StreamRecords, stream_id: str, since_ms: int) -> list[Ga
     return gaps
 
 
-def left(gaps: Sequence[Gap]) -> list[Gap]:
+def incomplete_gaps(gaps: Sequence[Gap]) -> list[Gap]:
     """Returns the gaps in which events may be missing, even if their repair is not tried any more."""
     done = repaired_spans(gaps)
     return [gap for gap in gaps if gap.state != DELIVERED and not covers(done, gap.span)]
@@ -57,27 +57,29 @@ def repaired_spans(gaps: Sequence[Gap]) -> list[Interval]:
     return sorted(gap.repair.span for gap in gaps if gap.repair is not None and gap.repair.state == REPAIRED)
 
 
-def to_repair(gaps: Sequence[Gap], now_ms: int) -> list[tuple[int, Gap]]:
+def gaps_to_repair(gaps: Sequence[Gap], now_ms: int) -> list[tuple[int, Gap]]:
     """Returns the gaps that are neither repaired nor given up, each with when it is due, the most urgent first.
 
     Events that a budget left out, or that were dropped as known, are fetched only on request.
     """
-    wanted = [gap for gap in left(gaps) if gap.cause not in (OVER_BUDGET, IDS_RESTARTED) or gap.repair is not None]
-    due = [(repair.next_ms or now_ms, gap) for gap in wanted if not (repair := begun(gap)).is_over]
+    wanted = [
+        gap for gap in incomplete_gaps(gaps) if gap.cause not in (OVER_BUDGET, IDS_RESTARTED) or gap.repair is not None
+    ]
+    due = [(repair.next_ms or now_ms, gap) for gap in wanted if not (repair := current_repair(gap)).is_over]
     return sorted(due, key=lambda one: (one[0], one[1].from_ms))
 
 
-def again(gap: Gap, now_ms: int) -> Repair:
+def repair_again(gap: Gap, now_ms: int) -> Repair:
     """Returns the repair of a gap that a person wants tried now, even if it was over."""
-    repair = begun(gap)
-    return replace(afresh(repair, repair.span), next_ms=min(repair.next_ms or now_ms, now_ms))
+    repair = current_repair(gap)
+    return replace(restart_repair(repair, repair.span), next_ms=min(repair.next_ms or now_ms, now_ms))
 
 
-def edges(
+def find_edges(
     reader: EventReader, records: StreamRecords, stream_id: str, layout: Layout, gap: Gap, field: Field, now_ms: int
 ) -> Borders:
     """Returns the events at the edges of the gap; raises StoreUnavailable."""
-    each = min(MOST_EACH, EACH + MORE * begun(gap).tries)
+    each = min(MOST_EACH, EACH + MORE * current_repair(gap).tries)
     # An announced loss lies between events of one connection. Events that came with the notice are before it.
     before_fence, after_ms = gap.fence + (gap.number is not None), gap.span[1]
     at_ms, earlier = gap.from_ms, reader.entries_before(stream_id, layout, now_ms, gap.from_ms + 1)
@@ -89,7 +91,9 @@ def edges(
         _borders(field, each, (e for e in _live(earlier) if e.received_at_ms <= at_ms and e.fence < before_fence)),
         _borders(field, each, (e for e in _live(later) if _is_after(e, after_ms, good))),
     )
-    return borders._replace(restarted=gap.cause == IDS_RESTARTED or (read is not None and borders.meets(read.epoch)))
+    return borders._replace(
+        restarted=gap.cause == IDS_RESTARTED or (read is not None and borders.may_span_restart(read.epoch))
+    )
 
 
 def _good(one: Connection) -> Interval | None:
@@ -104,13 +108,13 @@ def _is_after(event: StoredEvent, after_ms: int, good: Mapping[int, Interval | N
     return span is not None and max(after_ms, span[0]) <= event.received_at_ms <= span[1]
 
 
-def stored(entries: Iterable[Entry]) -> Iterable[StoredEvent]:
+def existing_events(entries: Iterable[Entry]) -> Iterable[StoredEvent]:
     """Yields the events that still exist among the first MOST_READ entries."""
     return (entry.event for entry in islice(entries, MOST_READ) if entry.event is not None)
 
 
 def _live(entries: Iterable[Entry]) -> Iterable[StoredEvent]:
-    return (event for event in stored(entries) if not event.is_repaired)
+    return (event for event in existing_events(entries) if not event.is_repaired)
 
 
 def _borders(field: Field, each: int, events: Iterable[StoredEvent]) -> tuple[Border, ...]:

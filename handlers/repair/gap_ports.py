@@ -15,7 +15,7 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.repair_field import Repair as Field
 from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
-from handlers.repair.gap_edges import MOST_READ, edges, stored
+from handlers.repair.gap_edges import MOST_READ, existing_events, find_edges
 from handlers.repair.pages import Fetched
 from handlers.repair.proof import CLOCKS_MS, WIDE, Borders
 from handlers.repair.work import RepairWork
@@ -44,22 +44,22 @@ class Unstorable(Exception):
 
 
 @dataclass(slots=True)
-class Pace:
+class AddressPace:
     """When the address may be asked again, whatever the gap."""
 
     next_ms: int = 0
 
-    def left_s(self, now_ms: int) -> float:
+    def wait_before_request_s(self, now_ms: int) -> float:
         """Returns how long to wait before a request."""
         return max(0, self.next_ms - now_ms) / 1000
 
-    def wait_s(self, now_ms: int, pace_s: float) -> float:
+    def reserve_request(self, now_ms: int, pace_s: float) -> float:
         """Returns how long to wait before a request, which is then counted as made."""
-        wait_s = self.left_s(now_ms)
+        wait_s = self.wait_before_request_s(now_ms)
         self.next_ms = max(now_ms, self.next_ms) + round(pace_s * 1000)
         return wait_s
 
-    def rest(self, now_ms: int, rest_s: float) -> None:
+    def put_off(self, now_ms: int, rest_s: float) -> None:
         """Puts the next request off: the last answer used up what the address accepts."""
         self.next_ms = max(self.next_ms, now_ms + round(rest_s * 1000))
 
@@ -82,15 +82,15 @@ class Deps:
     now_ms: Callable[[], int]
     left_ms: Callable[[], int]
     holder: str
-    pace: Pace = field(default_factory=Pace)
+    pace: AddressPace = field(default_factory=AddressPace)
     done: list[tuple[str, Gap, Repair]] = field(default_factory=list)
 
     @property
     def has_time(self) -> bool:
         """Whether it has time for another request, which must wait for its pace."""
-        return self.left_ms() > 1000 * self.pace.left_s(self.now_ms())
+        return self.left_ms() > 1000 * self.pace.wait_before_request_s(self.now_ms())
 
-    def turn(self, profile: str) -> bool:
+    def take_turn(self, profile: str) -> bool:
         """Returns whether this function alone may ask the profile's upstream, until TURN_MS after its next request."""
         now_ms = self.now_ms()
         return self.work.take_turn(profile, self.holder, now_ms, max(now_ms, self.pace.next_ms) + TURN_MS)
@@ -115,12 +115,12 @@ class GapPorts:
         assert self.profile.repair is not None
         return self.profile.repair
 
-    def borders(self, gap: Gap) -> Borders:
+    def find_borders(self, gap: Gap) -> Borders:
         """Returns the events at the edges of the gap."""
         deps = self.deps
-        return edges(deps.reader, deps.records, self.stream_id, self.layout, gap, self.field, deps.now_ms())
+        return find_edges(deps.reader, deps.records, self.stream_id, self.layout, gap, self.field, deps.now_ms())
 
-    def edges(self, gap: Gap, borders: Borders, walk: int) -> dict[str, str]:
+    def edge_values(self, gap: Gap, borders: Borders, walk: int) -> dict[str, str]:
         """Returns the values of the address's placeholders for the edges."""
         # The nearest events, or for a wide walk those beyond them, if there are any.
         field, edges, place = self.field, dict[str, str](), -1 if walk == WIDE else 0
@@ -135,13 +135,13 @@ class GapPorts:
         to_ms += field.time.step_ms if after is not None and after.own_ms is not None else CLOCKS_MS
         return edges | {"from": field.time.spelled(from_ms), "to": field.time.spelled(to_ms)}
 
-    def renew(self) -> bool:
+    def renew_turn(self) -> bool:
         """Returns whether the turn is still this function's."""
-        return self.deps.turn(self.profile.name)
+        return self.deps.take_turn(self.profile.name)
 
     def save(self, gap: Gap, repair: Repair) -> bool:
         """Saves the repair; returns False if the gap's record has changed since it was read, or the turn is lost."""
-        return self.deps.store.ledger.save_repair(self.stream_id, gap, repair) and self.renew()
+        return self.deps.store.ledger.save_repair(self.stream_id, gap, repair) and self.renew_turn()
 
     def alert(self, gap: Gap, repair: Repair) -> None:
         """Tells a person that the gap stays open."""
@@ -165,14 +165,14 @@ class GapPorts:
             log = self.deps.store.log_writer(self.stream_id, REPAIRED_FENCE, self.deps.now_ms, known=AllKeys(), **more)
             for _ in log.read_window():
                 # For a long log that takes minutes.
-                if not self.renew():
+                if not self.renew_turn():
                     raise TakenOver
             self._log = log
         if not self._log.has_all_keys:
             raise Unstorable(f"more than {MOST_BARE_KEYS:,} events came since the gap: too many to compare their keys")
         return self._log
 
-    def known(self, keys: Collection[str], since_ms: int) -> set[str]:
+    def known_keys(self, keys: Collection[str], since_ms: int) -> set[str]:
         """Returns which of the keys are stored; in a log, only what came since then is known."""
         reader, layout, partitions = self.deps.reader, self.layout, self.layout.partitions
         known = set[str]()
@@ -183,7 +183,7 @@ class GapPorts:
         items = reader.table.batch_get(places, consistent=True, only=("SK", PROMISED))
         return known | {item["SK"]["S"] for item in items if PROMISED not in item}
 
-    def uncounted(self, keys: Collection[str], time: Interval) -> int:
+    def count_repaired(self, keys: Collection[str], time: Interval) -> int:
         """Returns how many of the keys came by repair in this time."""
         since_ms, until_ms = time
         came = (event for event in self._since(since_ms) if event.is_repaired and event.key in keys)
@@ -193,4 +193,4 @@ class GapPorts:
         """Yields the stored events from an instant on, and in a log some earlier ones too."""
         reader, layout, stream_id = self.deps.reader, self.layout, self.stream_id
         begin = reader.place_at(stream_id, layout, since_ms)
-        return stored(reader.entries(stream_id, layout, self.deps.now_ms(), begin, MOST_READ))
+        return existing_events(reader.entries(stream_id, layout, self.deps.now_ms(), begin, MOST_READ))

@@ -72,7 +72,7 @@ class Page(NamedTuple):
     next: str
 
 
-def request(profile: Profile, repair: Repair, address: str, secrets: Secrets) -> UpstreamRequest:
+def page_request(profile: Profile, repair: Repair, address: str, secrets: Secrets) -> UpstreamRequest:
     """Returns the request for a page, with the stream's own headers and its token unless the profile names others.
 
     Raises ProfileError if a secret has characters that no header can carry.
@@ -92,14 +92,14 @@ def is_end(repair: Repair, pages: int, answer: Fetched) -> bool:
     return answer.status == NOT_FOUND and pages > 0 and repair.next is not None and bool(repair.next.number)
 
 
-def is_part(repair: Repair, answer: Fetched) -> bool:
+def has_more_items(repair: Repair, answer: Fetched) -> bool:
     """Returns whether the last answer of a walk says itself that there are more items."""
     headers = answer.headers or {}
     if said := _RANGE.search(headers.get("content-range", "")):
         first, last, total = map(int, said.groups())
         return last - first + 1 < total
     is_one = repair.next is None
-    if answer.status == PARTIAL or (is_one and linked(headers.get("link", ""), "next") != ""):
+    if answer.status == PARTIAL or (is_one and link_target(headers.get("link", ""), "next") != ""):
         return True
     body, steps = parse_json(answer.body.decode("utf-8-sig")), repair.split.path.steps
     # The objects around the list, and those beside it, such as "paging".
@@ -117,7 +117,7 @@ def is_part(repair: Repair, answer: Fetched) -> bool:
     return False
 
 
-def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int) -> Page:
+def read(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int) -> Page:
     """Returns the page in an answer to `address`, after this many pages; raises BadPage if there is none."""
     try:
         text = answer.body.decode("utf-8-sig")  # Some servers begin with a byte order mark.
@@ -160,7 +160,7 @@ def numbered(repair: Repair, address: str, pages: int) -> str:
     return with_query(address, named.number, str(named.first + step * pages))
 
 
-def way_to(
+def request_kind(
     repair: Repair, begin: str, address: str, walk: Walk, edges: Mapping[str, str], known: Collection[str]
 ) -> str:
     """Returns how a page was requested: by COUNT of the pages or items before it, by an INSTANT, or "", after an item.
@@ -205,7 +205,7 @@ def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: objec
     if named.cursor is not None:
         place = text_at(body, named.cursor) or "" if at(body, named.cursor)[1] else ""  # 0 and false are none.
     else:
-        place = linked((answer.headers or {}).get("link", ""), named.link)
+        place = link_target((answer.headers or {}).get("link", ""), named.link)
     if not place:
         return ""
     if named.query:
@@ -223,7 +223,7 @@ def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: objec
     return following
 
 
-def linked(header: str, rel: str) -> str:
+def link_target(header: str, rel: str) -> str:
     """Returns the target of the first link with this relation in a Link header; "" if there is none."""
     for target, parameters in _LINK.findall(header):
         for quoted, bare in _REL.findall(parameters):

@@ -56,7 +56,7 @@ class Borders(NamedTuple):
         """All of their keys."""
         return {border.key for border in (*self.before, *self.after)}
 
-    def meets(self, epoch: Epoch) -> bool:
+    def may_span_restart(self, epoch: Epoch) -> bool:
         """Returns whether the ids may have started over between the events, as far as the newest restart shows."""
         begins_ms = self.before[0].came_ms if self.before else 0
         ends_ms = self.after[0].came_ms if self.after else epoch.seen_ms
@@ -67,13 +67,13 @@ class Borders(NamedTuple):
         return min([gap.from_ms, *(border.came_ms for border in self.before)])
 
 
-def begun(gap: Gap) -> Repair:
+def current_repair(gap: Gap) -> Repair:
     """Returns the repair in the gap's record; a new one if the gap has changed since."""
     known = gap.repair or Repair()
-    return known if known.span == gap.span else afresh(known, gap.span)
+    return known if known.span == gap.span else restart_repair(known, gap.span)
 
 
-def afresh(known: Repair, span: Interval) -> Repair:
+def restart_repair(known: Repair, span: Interval) -> Repair:
     """Returns a new repair of the interval that keeps the counts and times of the events fetched so far."""
     kept = {name: getattr(known, name) for name in ("stored", "first_ms", "last_ms", "lost_ms", "stamp")}
     return Repair(*span, **kept)
@@ -85,14 +85,14 @@ NO_EVENT_BEFORE = "no event from before the gap is stored, so there is no place 
 NO_EVENT_AFTER = "no event has come since the gap, so nothing shows yet that the address has all of it"
 
 
-def unaskable(field: Field, borders: Borders) -> str:
+def missing_edge(field: Field, borders: Borders) -> str:
     """Returns which missing event at an edge keeps the address from being asked, as a phrase; "" if none does."""
     if "after" in field.edges and not borders.before:
         return NO_EVENT_BEFORE
     return NO_EVENT_AFTER if "before" in field.edges and not borders.after else ""
 
 
-def proves(field: Field, repair: Repair) -> bool:
+def is_proved(field: Field, repair: Repair) -> bool:
     """Returns whether the walk has shown both events at the edges, or the profile states why none can."""
     return _shows_edges(repair) or bool(field.unproved)
 
@@ -102,7 +102,7 @@ def _shows_edges(repair: Repair) -> bool:
     return repair.saw_before and repair.saw_after and (repair.way != NO_ORDER or repair.pages == 1)
 
 
-def foreign(own: Collection[str], items: Collection[str]) -> bool:
+def has_foreign_keys(own: Collection[str], items: Collection[str]) -> bool:
     """Returns whether the stream's keys are whole numbers and no item's is, or the other way round.
 
     Then 9 is 9.0 or 009 at the address, and each event that is known already would be stored again.
@@ -123,7 +123,7 @@ def are_numbers(keys: Collection[str]) -> bool:
     return all(_NUMBER.fullmatch(key) for key in keys)
 
 
-def passed(bounds: Collection[str], earlier: Repair, repair: Repair, keys: Collection[str]) -> bool:
+def has_passed_edge(bounds: Collection[str], earlier: Repair, repair: Repair, keys: Collection[str]) -> bool:
     """Returns whether a page has passed the far edge, beyond which an address bounded at one edge continues to the end.
 
     `repair` is the repair with the page, which has these keys, and `earlier` without it.
@@ -138,7 +138,7 @@ def passed(bounds: Collection[str], earlier: Repair, repair: Repair, keys: Colle
     return (up or down) and (by_number or (was_seen and (moves[0] or 0) < (moves[1] or 0)))
 
 
-def begins(before: Collection[int], there: Collection[int]) -> str:
+def edge_of_begin(before: Collection[int], there: Collection[int]) -> str:
     """Returns at which edge a page of these instants begins, behind the page before; "" if it overlaps."""
     if not before or not there:
         return ""
@@ -153,7 +153,7 @@ def places(keys: Sequence[str], times: Sequence[int | None]) -> Places:
     return Places(list(first.values()), 2 if by_number else 0)
 
 
-def continues(repair: Repair, page: Places) -> bool:
+def is_continuous(repair: Repair, page: Places) -> bool:
     """Returns whether a page overlaps the one before it by its items' places, or begins at the next whole number."""
     there = [place for place in page.each if place is not None]
     if not there or repair.low is None or repair.high is None:
@@ -161,7 +161,7 @@ def continues(repair: Repair, page: Places) -> bool:
     return min(there) < repair.high + page.apart and max(there) > repair.low - page.apart
 
 
-def ordered(repair: Repair, page: Places) -> Repair:
+def with_order(repair: Repair, page: Places) -> Repair:
     """Returns the repair with the order of its walk's pages so far; `page` has what the page before did not have.
 
     Within a page the items may be in the opposite order.
@@ -189,7 +189,7 @@ def later_ms(field: Field, gap: Gap, borders: Borders, now_ms: int, is_by_time: 
     return max(borders.after[0].at_ms + CLOCKS_MS if borders.after else gap.to_ms - 1, now_ms - COMES_MS)
 
 
-def judged(field: Field, repair: Repair, borders: Borders, problem: str, retry_s: float, now_ms: int) -> Repair:
+def judge_repair(field: Field, repair: Repair, borders: Borders, problem: str, retry_s: float, now_ms: int) -> Repair:
     """Returns the repair with its result and when to try again; `problem` is why the last walk is not whole."""
     problem = problem or (RESTARTED if borders.restarted and borders.after else "")
     done, fails = replace(repair, open_from_ms=None, open_to_ms=None, tries=repair.tries + 1), repair.tries
@@ -198,7 +198,7 @@ def judged(field: Field, repair: Repair, borders: Borders, problem: str, retry_s
         done, fails = replace(done, refused=repair.refused + 1), repair.refused
     else:
         done = replace(done, walk=LITERAL, at="", pages=0)
-    if not problem and proves(field, repair):
+    if not problem and is_proved(field, repair):
         # Everything between the two edges is stored, even beyond the gap, whose ends may be known better later.
         came = [border.came_ms for border in (*borders.before[:1], *borders.after[:1])]
         done = replace(done, from_ms=min([done.from_ms, *came]), to_ms=max([done.to_ms, *came]))
@@ -209,14 +209,14 @@ def judged(field: Field, repair: Repair, borders: Borders, problem: str, retry_s
     is_over = next_ms > repair.to_ms + field.reach_ms
     waits = not is_over and not borders.after and problem in ("", NO_EVENT_AFTER)
     state = OPEN if waits else PARTLY if repair.stored else FAILED
-    reason = problem or _lack(repair, borders)
+    reason = problem or _lacking_proof(repair, borders)
     if not problem and repair.saw_after != repair.saw_before:
         until_ms, since_ms = (repair.first_ms, None) if repair.saw_after else (None, repair.last_ms)
         done = replace(done, open_to_ms=until_ms, open_from_ms=since_ms)
     return replace(done, state=state, reason=reason, next_ms=0 if is_over else next_ms)
 
 
-def _lack(repair: Repair, borders: Borders) -> str:
+def _lacking_proof(repair: Repair, borders: Borders) -> str:
     if not borders.after:
         return NO_EVENT_AFTER
     if repair.saw_before and repair.saw_after:

@@ -40,11 +40,11 @@ AT_ONCE = 1_000
 
 def repair_gap(ports: GapPorts, gap: Gap) -> Generator[Ask | Wait, Any, Repair]:
     """Returns the repair after this try, which is saved; raises TakenOver, and what a request raises."""
-    repair = proof.begun(gap)
+    repair = proof.current_repair(gap)
     # If this try is refused, the record keeps `lost_ms` until a page is read.
     uncounted = (repair.lost_ms, ports.deps.now_ms()) if repair.lost_ms else None
-    borders: Borders = yield Ask(lambda: ports.borders(gap))
-    problem, retry_s = ports.problem or proof.unaskable(ports.field, borders), 0.0
+    borders: Borders = yield Ask(lambda: ports.find_borders(gap))
+    problem, retry_s = ports.problem or proof.missing_edge(ports.field, borders), 0.0
     if not problem and uncounted is None:
         # If this function is killed, the next one counts what has been stored since.
         if not (yield Ask(partial(ports.save, gap, replace(repair, lost_ms=ports.deps.now_ms())))):
@@ -53,12 +53,12 @@ def repair_gap(ports: GapPorts, gap: Gap) -> Generator[Ask | Wait, Any, Repair]:
     while not problem:
         walk = _Walk(ports, gap, borders, repair.walk, uncounted)
         repair, problem, retry_s = yield from walk.steps(repair)
-        if problem or proof.proves(ports.field, repair) or repair.walk == WIDE or max(map(len, borders[:2])) < 2:
+        if problem or proof.is_proved(ports.field, repair) or repair.walk == WIDE or max(map(len, borders[:2])) < 2:
             break
         repair = replace(repair, walk=WIDE, at="")
         uncounted = None  # The first walk has counted its events.
     if problem != UNFINISHED:
-        repair = proof.judged(ports.field, repair, borders, problem, retry_s, ports.deps.now_ms())
+        repair = proof.judge_repair(ports.field, repair, borders, problem, retry_s, ports.deps.now_ms())
     if repair.is_over and repair.state != REPAIRED:
         # The alert comes before the record is saved as over: an alert twice is better than none.
         yield Ask(lambda: ports.alert(gap, repair))
@@ -67,7 +67,7 @@ def repair_gap(ports: GapPorts, gap: Gap) -> Generator[Ask | Wait, Any, Repair]:
     return replace(repair, stamp=repair.stamp + 1)
 
 
-def _anew(repair: Repair) -> Repair:
+def _begin_anew(repair: Repair) -> Repair:
     seen = replace(repair, saw_before=False, saw_after=False, way=0, low=None, high=None)
     return replace(seen, at="", pages=0, items=0, first="", is_read=False, refused=0)
 
@@ -86,7 +86,7 @@ class _Walk:
         self._ports, self._gap, self._borders, self._number = ports, gap, borders, number
         self._before = borders.before[0].key if borders.before else None
         self._after = borders.after[0].key if borders.after else None
-        self._edges = ports.edges(gap, borders, number)
+        self._edges = ports.edge_values(gap, borders, number)
         self._keys, self._instants = set[str](), list[int]()  # Those of the page before.
         self._uncounted, self._is_past = uncounted, False
         self._overlaps = ""  # The edge to ask from, once pages must overlap.
@@ -100,19 +100,19 @@ class _Walk:
             # The edges may have changed since, and with them the first page's address.
             begin, address = repair.begin or begin, repair.at
         else:
-            repair = replace(_anew(repair), of=field.mark, begin=self._recorded(begin))
+            repair = replace(_begin_anew(repair), of=field.mark, begin=self._recordable(begin))
         patience = PATIENT_TIMES
         while address:
             if not ports.deps.has_time:
                 return repair, UNFINISHED, 0
             if repair.pages >= field.pages and not repair.is_read:
                 return repair, f"there are more than {field.pages} pages", 0
-            answer = yield from self._fetched(address)
+            answer = yield from self._fetch(address)
             retry_s = answer.retry_after_s or 0
             if answer.problem and retry_s and retry_s <= PATIENT_S and patience:
                 patience -= 1
                 yield Wait(retry_s)
-                if not (yield Ask(ports.renew)):
+                if not (yield Ask(ports.renew_turn)):
                     raise TakenOver
                 continue
             if pages.is_end(field, repair.pages, answer) and not repair.is_read:
@@ -120,21 +120,21 @@ class _Walk:
                 continue
             if answer.problem:
                 # The next try continues with this page, or begins anew if the page's cursor may be invalid by now.
-                at = "" if answer.status in CURSOR_LOST else self._recorded(address)
+                at = "" if answer.status in CURSOR_LOST else self._recordable(address)
                 return replace(repair, at=at), answer.problem, retry_s
             try:
-                read = pages.page(field, address, 0 if repair.is_read else repair.pages, answer, ports.deps.now_ms())
+                read = pages.read(field, address, 0 if repair.is_read else repair.pages, answer, ports.deps.now_ms())
                 if repair.is_read:
                     # The address forgets its oldest items first: with the walk's first one, no later page lacks any.
                     has_begin = any(event.key in (self._before, repair.first) for event in read.events)
                     return repair if has_begin else replace(repair, way=NO_ORDER), "", 0
-                if problem := (yield from self._stranger(repair, read)):
+                if problem := (yield from self._foreign_page(repair, read)):
                     raise BadPage(problem)
                 instants = [at_ms for at_ms in read.times if at_ms is not None]
                 following = read.next and (self._overlapping(instants) or read.next)
                 if hole := self._hole(repair, read, begin, address, following):
                     if hole == pages.INSTANT and not self._overlaps and repair.way != NO_ORDER:
-                        self._overlaps = proof.begins(self._instants, instants)
+                        self._overlaps = proof.edge_of_begin(self._instants, instants)
                         if (overlapping := self._overlapping(self._instants)) not in ("", begin):
                             address = overlapping
                             continue
@@ -142,35 +142,35 @@ class _Walk:
                     self._overlaps, repair, following = "", replace(repair, way=NO_ORDER), read.next
                 self._instants = instants
                 repair, address = yield from self._take(repair, read._replace(next=following), begin, address)
-                if not (address or read.next) and repair.way == NO_ORDER and pages.is_part(field, answer):
+                if not (address or read.next) and repair.way == NO_ORDER and pages.has_more_items(field, answer):
                     raise BadPage("the answer says that it is a part, and its items have no order")
             except (BadPage, Unstorable) as problem:
                 return replace(repair, at=""), str(problem), 0
         return repair, "", 0
 
-    def _stranger(self, repair: Repair, read: Page) -> Generator[Ask, Any, str]:
+    def _foreign_page(self, repair: Repair, read: Page) -> Generator[Ask, Any, str]:
         """Returns why no item of the page would be known although it is stored, as a phrase; "" if that is not so."""
         keys, borders = {event.key for event in read.events}, self._borders
-        if proof.foreign(borders.keys, keys):
+        if proof.has_foreign_keys(borders.keys, keys):
             return "the address names its items in another form than the stream, so none would be known"
         is_by_hash = self._ports.field.key == "hash" and not repair.pages
         if not (is_by_hash and keys and borders.before and borders.after):
             return ""
         # The items before the gap or after it are stored already.
-        is_known = bool((yield Ask(lambda: self._ports.known(keys, borders.since_ms(self._gap)))))
+        is_known = bool((yield Ask(lambda: self._ports.known_keys(keys, borders.since_ms(self._gap)))))
         return "" if is_known else "the address spells its items otherwise than the stream, so no hash would be known"
 
-    def _fetched(self, address: str) -> Generator[Ask | Wait, Any, Fetched]:
+    def _fetch(self, address: str) -> Generator[Ask | Wait, Any, Fetched]:
         ports, field = self._ports, self._ports.field
-        if wait_s := ports.deps.pace.wait_s(ports.deps.now_ms(), field.pace_s):
+        if wait_s := ports.deps.pace.reserve_request(ports.deps.now_ms(), field.pace_s):
             yield Wait(wait_s)
         try:
-            wanted = pages.request(ports.profile, field, address, ports.secrets)
+            wanted = pages.page_request(ports.profile, field, address, ports.secrets)
         except ProfileError as problem:
             return Fetched(problem=str(problem))
         answer: Fetched = yield Ask(lambda: ports.deps.fetch(wanted))
         if not answer.problem:
-            ports.deps.pace.rest(ports.deps.now_ms(), answer.retry_after_s or 0)
+            ports.deps.pace.put_off(ports.deps.now_ms(), answer.retry_after_s or 0)
         return answer
 
     def _following(self, repair: Repair, address: str, begin: str) -> tuple[Repair, str]:
@@ -180,11 +180,11 @@ class _Walk:
         """
         if not address and repair.way == UP and repair.saw_before and repair.saw_after:
             repair, address = replace(repair, is_read=True), begin
-        return replace(repair, at=self._recorded(address)), address
+        return replace(repair, at=self._recordable(address)), address
 
     def _take(self, repair: Repair, read: Page, begin: str, address: str) -> Generator[Ask, Any, tuple[Repair, str]]:
         """Stores what the page brings and saves that it was read; returns as `_following`."""
-        earlier, (repair, (first, last)) = repair, self._seen(repair, [event.key for event in read.events], read.times)
+        earlier, (repair, (first, last)) = repair, self._mark(repair, [event.key for event in read.events], read.times)
         known = self._borders.keys
         is_by_time = repair.way != NO_ORDER and not proof.are_numbers([event.key for event in read.events])
         later_ms = proof.later_ms(self._ports.field, self._gap, self._borders, self._ports.deps.now_ms(), is_by_time)
@@ -203,13 +203,13 @@ class _Walk:
             since_ms = self._borders.since_ms(self._gap)
             new = known_now = 0
             for place in range(0, len(events), AT_ONCE):
-                if place and not (yield Ask(self._ports.renew)):
+                if place and not (yield Ask(self._ports.renew_turn)):
                     raise TakenOver
                 written: Written = yield Ask(partial(self._ports.store, events[place : place + AT_ONCE], since_ms))
                 new += written.stored + written.dead_lettered
                 known_now += written.duplicates
             if known_now and (time := self._uncounted) is not None:
-                new += yield Ask(lambda: self._ports.uncounted({event.key for event in events} - self._keys, time))
+                new += yield Ask(lambda: self._ports.count_repaired({event.key for event in events} - self._keys, time))
             times = [at_ms for at in wanted if (at_ms := read.times[at]) is not None]
             repair = replace(
                 repair,
@@ -221,8 +221,8 @@ class _Walk:
         if not repair.pages and read.events:
             repair = replace(repair, first=read.events[0].key)
         # A page without new items would be the next page for ever, so it ends the walk.
-        has_passed = proof.passed(self._ports.field.edges, earlier, repair, keys)
-        self._is_past |= proof.passed((), earlier, repair, keys) or (first > 0 and last < len(read.events))
+        has_passed = proof.has_passed_edge(self._ports.field.edges, earlier, repair, keys)
+        self._is_past |= proof.has_passed_edge((), earlier, repair, keys) or (first > 0 and last < len(read.events))
         is_over = read.next in ("", address) or bool(keys and keys <= self._keys) or has_passed
         self._keys = keys
         now_ms = self._ports.deps.now_ms()
@@ -230,21 +230,21 @@ class _Walk:
         repair, address = self._following(repair, "" if is_over else read.next, begin)
         # If the record cannot name the next page, a killed walk begins again and counts from its last record on.
         is_saved, saved = bool(repair.at) or not address, replace(repair, lost_ms=now_ms)
-        if not (yield Ask(lambda: self._ports.save(self._gap, saved) if is_saved else self._ports.renew())):
+        if not (yield Ask(lambda: self._ports.save(self._gap, saved) if is_saved else self._ports.renew_turn())):
             raise TakenOver
         return replace(repair, stamp=repair.stamp + is_saved), address
 
-    def _recorded(self, address: str) -> str:
+    def _recordable(self, address: str) -> str:
         """Returns the address for the gap's record; "" if it holds a secret, so the next try begins anew."""
         return "" if any(value in address for value in self._ports.secrets.values()) else address
 
-    def _seen(self, repair: Repair, keys: Sequence[str], times: list[int | None]) -> tuple[Repair, tuple[int, int]]:
+    def _mark(self, repair: Repair, keys: Sequence[str], times: list[int | None]) -> tuple[Repair, tuple[int, int]]:
         """Returns the repair with the edges that the page shows, and the range of its items that may be missing."""
         fresh = [at for at, key in enumerate(keys) if key not in self._keys]
         before = keys.index(self._before) if self._before in keys else None
         after = keys.index(self._after) if self._after in keys else None
         seen = replace(
-            proof.ordered(repair, proof.places([keys[at] for at in fresh], [times[at] for at in fresh])),
+            proof.with_order(repair, proof.places([keys[at] for at in fresh], [times[at] for at in fresh])),
             saw_before=repair.saw_before or before is not None,
             saw_after=repair.saw_after or after is not None,
         )
@@ -259,7 +259,7 @@ class _Walk:
     def _hole(self, repair: Repair, read: Page, begin: str, address: str, following: str) -> str:
         """Returns how a page that leads to `following` was requested, if events may be missing before it; else ""."""
         field, keys = self._ports.field, [event.key for event in read.events]
-        way_to = pages.way_to(field, begin, address, repair, self._edges, self._keys)
+        way_to = pages.request_kind(field, begin, address, repair, self._edges, self._keys)
         way_to = pages.INSTANT if self._overlaps else way_to
         is_by_cursor = field.next is not None and not field.next.number
         # A cursor that leads back to its own page may not name all items. In an order, the last page may come again.
@@ -276,7 +276,7 @@ class _Walk:
         # The page after an instant's last item may be empty although other items share the instant.
         is_next = way_to == pages.COUNT or (bool(keys) and not by_number)
         page = proof.places(keys, read.times)
-        continues = not self._keys.isdisjoint(keys) or (is_next and proof.continues(repair, page))
+        continues = not self._keys.isdisjoint(keys) or (is_next and proof.is_continuous(repair, page))
         return "" if continues and not (is_stuck and self._overlaps) else way_to
 
     def _overlapping(self, instants: list[int]) -> str:

@@ -53,7 +53,7 @@ class RepairWork:
         values = {":due": number_value(due_ms), ":now": number_value(now_ms), ":one": number_value(1)}
         self._table.update(item_key(stream_id, REPAIR), update, "", values)
 
-    def requested(self, profile: str = "", *others: str) -> list[Request]:
+    def requests_of(self, profile: str = "", *others: str) -> list[Request]:
         """Returns the requests of a profile's streams, or of all, by the index, and of others; most urgent first."""
         is_open = {"IndexName": BY_RECORD, "FilterExpression": "attribute_exists(generation)"}
         ids = [item["PK"]["S"] for item in self._table.query_items("SK = :repair", {":repair": REPAIR}, **is_open)]
@@ -62,7 +62,7 @@ class RepairWork:
         requests = [read_as(Request, item, stream_id=item["PK"]["S"]) for item in items if "generation" in item]
         return sorted(requests, key=lambda one: (one.due_ms, one.stream_id))
 
-    def done(self, read: Request, now_ms: int, next_ms: int | None) -> None:
+    def finish_request(self, read: Request, now_ms: int, next_ms: int | None) -> None:
         """Makes the request due at `next_ms`, or ends it if that is None, unless it was repeated since."""
         if next_ms is None and now_ms - read.asked_ms < SETTLED_MS:
             next_ms = read.asked_ms + SETTLED_MS
@@ -73,7 +73,7 @@ class RepairWork:
             over = expiry(now_ms, DONE_KEPT_DAYS)
             self._table.set_attributes(place, over, condition, remove=["generation"], asks=read.asks)
 
-    def shows(self, stream_id: str, spans: Iterable[Interval]) -> None:
+    def show_repaired(self, stream_id: str, spans: Iterable[Interval]) -> None:
         """Writes the newest repaired intervals into the lease, from which the list of streams reads them."""
         text = " ".join(f"{from_ms}/{to_ms}" for from_ms, to_ms in sorted(spans)[-SHOWN:])
         self._table.set_attributes(item_key(stream_id, "lease"), {"repaired": text}, "attribute_exists(PK)")
@@ -86,14 +86,14 @@ class RepairWork:
         turn = {"holder": holder, "until_ms": until_ms}
         return self._table.set_attributes(item_key(profile, REPAIRING), turn, condition, now=now_ms)
 
-    def free(self, profiles: Iterable[str], now_ms: int) -> list[str]:
+    def free_profiles(self, profiles: Iterable[str], now_ms: int) -> list[str]:
         """Returns the profiles whose turn can be taken now."""
         named = list(profiles)
         turns = self._table.batch_get([item_key(profile, REPAIRING) for profile in named], consistent=True)
         taken = {turn["PK"]["S"] for turn in turns if (read_int(turn, "until_ms") or 0) > now_ms}
         return [profile for profile in named if profile not in taken]
 
-    def leave(self, profile: str, holder: str, until_ms: int) -> None:
+    def end_turn(self, profile: str, holder: str, until_ms: int) -> None:
         """Ends the turn; the next one begins at that instant at the earliest."""
         turn = {"holder": "", "until_ms": until_ms}
         self._table.set_attributes(item_key(profile, REPAIRING), turn, "#holder = :me", me=holder)
@@ -103,7 +103,7 @@ class RepairWork:
 MOST_STARTED = 20
 
 
-def start(functions: Callable[[], Any], name: str, stream_id: str) -> bool:
+def start_repair(functions: Callable[[], Any], name: str, stream_id: str) -> bool:
     """Starts an invocation for the stream; returns whether Lambda took it. `functions` returns a client of Lambda."""
     try:
         with translate_errors("Invoke"):
@@ -119,5 +119,5 @@ def start_due(work: RepairWork, now_ms: int, start_one: Callable[[str], bool]) -
 
     Raises StoreUnavailable.
     """
-    due = {one.stream_id.partition(":")[0]: one.stream_id for one in work.requested() if one.due_ms <= now_ms}
-    return [due[profile] for profile in work.free(due, now_ms)[:MOST_STARTED] if start_one(due[profile])]
+    due = {one.stream_id.partition(":")[0]: one.stream_id for one in work.requests_of() if one.due_ms <= now_ms}
+    return [due[profile] for profile in work.free_profiles(due, now_ms)[:MOST_STARTED] if start_one(due[profile])]

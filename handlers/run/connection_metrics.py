@@ -51,7 +51,7 @@ def numbers(report: Report, blocked_ms: int) -> dict[str, int]:
     return values
 
 
-def kept(values: dict[str, int], by: By) -> list[str]:
+def metrics_to_keep(values: dict[str, int], by: By) -> list[str]:
     """Returns the names of the numbers that CloudWatch keeps as metrics."""
     return [name for name, value in values.items() if by != "stage" or (value and name not in _USUAL)]
 
@@ -71,10 +71,10 @@ def document(
     place = {"group": group} if group else {}
     fields = {"profile": profile, **place, "service": service, "outcome": outcome, **values}
     dimensions = ["service"] if by == "stage" else ["profile", "service"]
-    return embedded(fields, kept(values, by), dimensions, namespace, now_ms)
+    return embedded_document(fields, metrics_to_keep(values, by), dimensions, namespace, now_ms)
 
 
-def embedded(
+def embedded_document(
     fields: dict[str, Any], names: Sequence[str], dimensions: Sequence[str], namespace: str, now_ms: int
 ) -> dict[str, Any]:
     """The document of these fields, of which CloudWatch keeps the named ones as metrics; without names, the fields."""

@@ -23,7 +23,7 @@ from handlers.profile.behaviour import Profile
 from handlers.run.profile_source import Profiles
 
 # How long another function may take to start and read a file.
-TOLD_WITHIN_S = 10
+ANSWER_WITHIN_S = 10
 
 
 def read_profile(stream_id: str, profiles: Profiles) -> Profile:
@@ -36,7 +36,7 @@ def read_profile(stream_id: str, profiles: Profiles) -> Profile:
     return profile
 
 
-def told(event: object, profiles: Profiles) -> dict[str, Any] | None:
+def answer_profile_request(event: object, profiles: Profiles) -> dict[str, Any] | None:
     """Returns the answer to a function that requests a profile; None for any other event. Raises StoreUnavailable."""
     name = event.get("profile") if isinstance(event, Mapping) else None
     if not isinstance(name, str):
@@ -48,7 +48,7 @@ def told(event: object, profiles: Profiles) -> dict[str, Any] | None:
     return {"text": profiles.text(check_stream_id(name)), "upstreams": dict(profiles.places.upstreams)}
 
 
-def ask(functions: Any, function_arn: str, stream_id: str, profiles: Profiles) -> Profile:
+def request_profile(functions: Any, function_arn: str, stream_id: str, profiles: Profiles) -> Profile:
     """Returns the profile of the stream as the function of that ARN has it; `functions` is a client of Lambda.
 
     Raises InvalidRequest if that function has none either, StoreUnavailable if its answer cannot be read here.

@@ -34,7 +34,7 @@ class EventRequests:
         self._before = self._beside_from_ms = self._beside_until_ms = 0
         self.log: SegmentWriter | None = None
 
-    def begins(self, record: ControlRecord, fence: int) -> None:
+    def begin(self, record: ControlRecord, fence: int) -> None:
         """Makes connection `fence` store its events as the record says, as it is when the cursor is read."""
         profile, layout, lease = self._profile, record.layout, record.lease
         # Where two are forbidden, this one opens once the other is over.
@@ -49,17 +49,17 @@ class EventRequests:
         self.log = None
         # A log has no bodies at hand: without their checksums, ids that start over would go unnoticed.
         if layout.partitions == LOG:
-            self.goes_to_log(record, fence, epochs)
+            self.switch_to_log(record, fence, epochs)
         else:
             self._policy = StoragePolicy(layout.partitions, profile.keep_days, conflict, layout.order, epochs)
 
-    def resumes(self, *, is_asked: bool) -> None:
+    def record_resumption(self, *, is_asked: bool) -> None:
         """Learns whether the connection requests what came after a cursor."""
         epochs = self._policy.epochs if self.log is None else self.log.epochs
         if epochs is not None:
             epochs.is_resumed = is_asked
 
-    def hears(self, lease: Lease) -> None:
+    def apply_lease(self, lease: Lease) -> None:
         """Learns from the lease whether the connection before is released."""
         if self._before <= lease.released_token:
             self._beside_until_ms = min(self._beside_until_ms, self._now_ms())
@@ -94,14 +94,14 @@ class EventRequests:
         A connection that writes to the log already has promised some of them, and may have died before it appended
         them.
         """
-        self.goes_to_log(self._store.read(self._invocation.stream_id), step.fence)
+        self.switch_to_log(self._store.read(self._invocation.stream_id), step.fence)
         if self.log is None:
             return items
         logged = self.log.write(step.first, step.events, step.came_ms)
         stored, dead_lettered = items.stored + logged.stored, items.dead_lettered + logged.dead_lettered
         return Written(stored, len(step.events) - stored - dead_lettered, dead_lettered, items.conflicts)
 
-    def goes_to_log(self, record: ControlRecord, fence: int, epochs: Epochs | None = None) -> None:
+    def switch_to_log(self, record: ControlRecord, fence: int, epochs: Epochs | None = None) -> None:
         """Makes connection `fence` write to the stream's log from now on, if the record has one."""
         if record.layout.partitions == LOG and self.log is None:
             self.log = self._store.log_writer(

@@ -27,7 +27,7 @@ from handlers.profile.secret_references import Reference, Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.run.profile_source import Profiles
 from handlers.upstream.explained import explain
-from handlers.upstream.opening import opened
+from handlers.upstream.opening import open_response
 from handlers.upstream.strict_response import StrictResponse
 
 # A host that does not answer within this counts as not reached; a function has time for many of them.
@@ -38,28 +38,28 @@ class _Connected(Exception):
     """The connection is made; raised instead of sending the request."""
 
 
-def examined(event: object, profiles: Profiles, secrets: SecretValues) -> dict[str, Any] | None:
+def answer_examination(event: object, profiles: Profiles, secrets: SecretValues) -> dict[str, Any] | None:
     """Returns the answer to an event that requests an examination of profiles; None for any other event."""
     wanted = event.get("examine") if isinstance(event, Mapping) else None
     if not isinstance(wanted, list):
         return None
     if not wanted:
         return {"profiles": profiles.names()}
-    return {"examined": {name: _examined(name, profiles, secrets) for name in wanted if isinstance(name, str)}}
+    return {"examined": {name: _examine(name, profiles, secrets) for name in wanted if isinstance(name, str)}}
 
 
-def _examined(name: str, profiles: Profiles, secrets: SecretValues) -> dict[str, Any]:
+def _examine(name: str, profiles: Profiles, secrets: SecretValues) -> dict[str, Any]:
     try:
         profile = profiles.profile(name)
     except (InvalidRequest, StoreUnavailable) as error:
         return {"problem": str(error)}
     values: dict[Reference, str] = {}
-    read = {secret_name(reference): _read(reference, secrets, values) for reference in profile.secrets}
+    read = {secret_name(reference): _read_secret(reference, secrets, values) for reference in profile.secrets}
     found = profiles.find(name)
     return {
         "newest": "" if found is None else found.problem,
         "secrets": read,
-        "hosts": {origin(request.address): _reached(request) for request in _requests(profile, values)},
+        "hosts": {origin(request.address): _connection_problem(request) for request in _requests(profile, values)},
         "sinks": [
             {
                 "kind": sink.kind,
@@ -72,7 +72,7 @@ def _examined(name: str, profiles: Profiles, secrets: SecretValues) -> dict[str,
     }
 
 
-def _read(reference: Reference, secrets: SecretValues, values: dict[Reference, str]) -> str:
+def _read_secret(reference: Reference, secrets: SecretValues, values: dict[Reference, str]) -> str:
     """Returns why the secret cannot be read; "" if it can, and then adds it to the values."""
     try:
         values |= secrets.read([reference], anew=True)
@@ -93,10 +93,10 @@ def _requests(profile: Profile, values: Secrets) -> list[UpstreamRequest]:
     ]
 
 
-def _reached(request: UpstreamRequest) -> str:
+def _connection_problem(request: UpstreamRequest) -> str:
     """Returns why no connection could be made; "" if one was."""
     try:
-        with opened(request, urllib3.Timeout(WITHIN_S), _stop, StrictResponse):
+        with open_response(request, urllib3.Timeout(WITHIN_S), _stop, StrictResponse):
             raise AssertionError("no request is sent")
     except _Connected:
         return ""

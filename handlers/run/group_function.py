@@ -24,7 +24,7 @@ from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.framing.oversize import BufferBudget
 from handlers.group.group_lease import GroupLease
 from handlers.group.group_tasks import GroupTasks
-from handlers.group.next_step import Delays, Keeps, Kept, NextStep, raised
+from handlers.group.next_step import Delays, NextStep, ShouldKeep, StreamEnd, error_outcome
 from handlers.group.pacing import Pacing
 from handlers.group.roster import Roster
 from handlers.profile.behaviour import MAX_FRAME_BYTES, Profile
@@ -53,7 +53,7 @@ OWN = frozenset({GROUP_TASK, PROFILES})
 
 def group_steps(invocation: Invocation, tables: GroupTables, delays: Delays, ports: GroupPorts) -> Needs:
     """Returns the function's outcome; `invocation.stream_id` is the group. Raises StoreUnavailable."""
-    groups = tables.group(invocation.stream_id)
+    groups = tables.group_store(invocation.stream_id)
     granted, lease = yield Ask(functools.partial(groups.claim, invocation.execution))
     if not granted:
         return STOPPED if lease.stop and lease.execution == invocation.execution else SUPERSEDED
@@ -63,11 +63,11 @@ def group_steps(invocation: Invocation, tables: GroupTables, delays: Delays, por
         return SUPERSEDED
     defect: Exception | None = None
     try:
-        outcome = yield from function.turns()
+        outcome = yield from function.run()
     except Exception as error:
         defect = error
     with contextlib.suppress(StoreUnavailable):  # then its heartbeat runs out
-        yield Ask(function.requests.marks_its_end)
+        yield Ask(function.requests.mark_ended)
     if defect is not None:
         raise defect
     late_s = function.late_s(outcome)
@@ -94,7 +94,7 @@ class _Function:
             invocation.lease_ttl_ms,
             invocation.died,
         )
-        self.store = tables.store(who, clock.now_ms)
+        self.store = tables.stream_store(who, clock.now_ms)
         self.requests = GroupRequests(who, tables, self.store, ports)
         self._roster = Roster(lease.token, invocation.execution, invocation.deadline_ms - 3 * invocation.margin_ms)
         self._group_tasks = GroupTasks(
@@ -103,7 +103,7 @@ class _Function:
         self._pacing = Pacing(AT_ONCE, YOUNG_MS)
         self._profiles = GroupProfiles(ports.profiles, ports.pool)
         self._causes: dict[str, Outcome] = {}
-        self._still: dict[str, Keeps] = {}
+        self._keep_checks: dict[str, ShouldKeep] = {}
         self._budget = BufferBudget(BUDGET_BYTES, self._roster.__len__)
         self._group_task: Any = None
         self._due_ms = self._changes_ms = 0
@@ -115,37 +115,37 @@ class _Function:
         come back only when the newer function's time is over, and all streams would be without a connection for a
         moment. So the lane waits that much less, and comes back as if it had been taken over at once.
         """
-        longest_ms, beside_ms = self._invocation.overlap_max_ms, self._roster.beside_newer_ms(self._clock.now_ms())
+        longest_ms, beside_ms = self._invocation.overlap_max_ms, self._roster.overlap_ms(self._clock.now_ms())
         is_late = outcome.error == "StreamTakenOver" and 0 < longest_ms < beside_ms
         return -(-beside_ms // 1000) if is_late else 0
 
-    def turns(self) -> Generator[Wait, set[str], Outcome]:
+    def run(self) -> Generator[Wait, set[str], Outcome]:
         """Returns its outcome, once none of its streams runs any more, or no time is left."""
         of_streams = replace(self._ports, log_report=self._log)
-        self._performer = performer = Performer[Kept](of_streams, self._roster.__len__)
+        self._performer = performer = Performer[StreamEnd](of_streams, self._roster.__len__)
         self._pool = self._ports.pool(1, GROUP_TASK)
-        self._group_tasks.claimed(self.store.lease, self._clock.now_ms())
+        self._group_tasks.record_claim(self.store.lease, self._clock.now_ms())
         stop_ms = hard_stop_ms(self._invocation.deadline_ms, self._invocation.margin_ms)
         try:
             rung: set[str] = set()
             while (now_ms := self._clock.now_ms()) < stop_ms:
                 # Only an answer, an opening or a stream that has ended, or an instant that it has named changes what
                 # the group does besides its streams' steps. Most turns are just an event of a stream.
-                is_due = now_ms >= self._changes_ms or self._roster.is_ended or bool(performer.answered)
+                is_due = now_ms >= self._changes_ms or self._roster.is_ended or bool(performer.openings_over)
                 is_busy = False
                 if is_due := is_due or not rung.isdisjoint(OWN):
-                    is_busy = self._does_group_tasks(now_ms)
-                    self._read(now_ms)
-                    is_busy = self._opens(now_ms) or is_busy
+                    is_busy = self._perform_group_tasks(now_ms)
+                    self._take_profiles(now_ms)
+                    is_busy = self._open_streams(now_ms) or is_busy
                 is_busy = performer.turn(rung) or is_busy
-                if has_ended := bool(performer.ends):
-                    self._ends()
+                if has_ended := bool(performer.finished):
+                    self._take_ends()
                     is_busy = is_due = True
                 if is_due:
                     outcome = self._roster.outcome(self._clock.now_ms())
                     if outcome is not None:
                         return outcome
-                    self._names_instants(stop_ms)
+                    self._set_instants(stop_ms)
                     # The next turn frees the place of a stream that is over, without waiting for a heartbeat.
                     self._changes_ms = now_ms if has_ended else self._changes_ms
                 rung = yield Wait(0 if is_busy else self._wait_s())
@@ -164,45 +164,45 @@ class _Function:
         due_ms = self._performer.due_ms
         return max(0, min(self._due_ms, due_ms or self._due_ms) - self._clock.now_ms()) / 1000
 
-    def _names_instants(self, stop_ms: int) -> None:
+    def _set_instants(self, stop_ms: int) -> None:
         """Computes until when it may wait, and until when only an answer or an end can change what it does."""
         now_ms = self._clock.now_ms()
         instants = [stop_ms if now_ms >= self._roster.last_ms else self._roster.last_ms]
         if self._group_task is None:
             instants.append(self._group_tasks.due_ms)
-        if self._roster.to_open(now_ms):
+        if self._roster.streams_to_open(now_ms):
             instants.append(self._pacing.due_ms(now_ms) or now_ms)
         if (again_ms := self._profiles.due_ms) is not None:
             instants.append(again_ms)
         self._due_ms = self._changes_ms = min(instants)
         # A request that the store refused is repeated when anything next wakes the function.
-        if self._group_tasks.rests_until_ms > now_ms:
-            self._changes_ms = min(self._changes_ms, self._group_tasks.rests_until_ms)
+        if self._group_tasks.retry_at_ms > now_ms:
+            self._changes_ms = min(self._changes_ms, self._group_tasks.retry_at_ms)
 
     # --- streams ------------------------------------------------------------------------------------------------------
 
-    def _opens(self, now_ms: int) -> bool:
-        for stream in self._performer.answered:
-            self._pacing.done(stream)
-        self._performer.answered.clear()
+    def _open_streams(self, now_ms: int) -> bool:
+        for stream in self._performer.openings_over:
+            self._pacing.record_done(stream)
+        self._performer.openings_over.clear()
         began = False
-        for stream in self._roster.to_open(now_ms):
+        for stream in self._roster.streams_to_open(now_ms):
             if not self._pacing.may_begin(now_ms):
                 break
-            self._begins(stream, now_ms)
+            self._begin_stream(stream, now_ms)
             began = True
         return began
 
-    def _begins(self, stream: str, now_ms: int) -> None:
+    def _begin_stream(self, stream: str, now_ms: int) -> None:
         roster = self._roster
-        roster.begins(stream)
+        roster.mark_begun(stream)
         try:
-            profile = self._profiles.read(stream, roster.joined(stream))
+            profile = self._profiles.read(stream, roster.join_time(stream))
         except InvalidRequest as error:
-            next_step = NextStep.UNREAD if self._profiles.asks(stream, roster.joined(stream)) else NextStep.OVER
-            self._has_ended(stream, Kept(next_step, Report(raised(error), Progress(0, now_ms))))
+            next_step = NextStep.UNREAD if self._profiles.must_wait(stream, roster.join_time(stream)) else NextStep.OVER
+            self._end_stream(stream, StreamEnd(next_step, Report(error_outcome(error), Progress(0, now_ms))))
             return
-        self._pacing.begins(stream, now_ms)
+        self._pacing.record_begin(stream, now_ms)
         self.store.lags[stream] = profile.flush_ms if profile.store == "log" or profile.may_go_to_log else 0
         self.store.stalls[stream] = round(1000 * profile.stall_after_s)
         (self.store.hot.add if profile.standby == "hot" else self.store.hot.discard)(stream)
@@ -212,75 +212,76 @@ class _Function:
         who = replace(
             self._invocation, stream_id=stream, cycles=0, renew_after=0, waits_too_long=False, budget=self._budget
         )
-        self._still[stream] = self._keeps(stream)
-        steps = self._ports.kept(profile, who, now_ms, self._delays, self._still[stream])
+        self._keep_checks[stream] = self._keep_check(stream)
+        steps = self._ports.keep_connected(profile, who, now_ms, self._delays, self._keep_checks[stream])
         self._performer.begin(profile, who, steps, Requests(profile, self.store, who, self._clock.now_ms))
 
-    def _keeps(self, stream: str) -> Keeps:
+    def _keep_check(self, stream: str) -> ShouldKeep:
         """Returns a check: should the stream that begins now still back off and connect again as it began?
 
-        It should not if a stop was requested, or if it has joined anew since. Either must take effect sooner than a
-        back-off may last, so the stream is then begun anew at once.
+        Not once a stop was requested or it has joined anew: it then begins anew at once, as a back-off may last long.
         """
         roster, store = self._roster, self.store
-        joined, stops = roster.joined(stream), store.is_stopping(stream)
+        time, stop = roster.join_time(stream), store.is_stopping(stream)
 
-        def keeps(_now_ms: int) -> bool:
-            return roster.keeps(stream) and roster.joined(stream) == joined and (stops or not store.is_stopping(stream))
+        def should_keep(_now_ms: int) -> bool:
+            return (
+                roster.is_kept(stream) and roster.join_time(stream) == time and (stop or not store.is_stopping(stream))
+            )
 
-        return keeps
+        return should_keep
 
-    def _asked_anew(self, now_ms: int) -> None:
+    def _apply_requests(self, now_ms: int) -> None:
         """Wakes streams in back-off that must stop or joined anew; ends those that must stop and await a profile."""
-        for stream in self._roster.running if self._roster.goes_on else ():
-            if not self._still[stream](now_ms):
+        for stream in self._roster.running if self._roster.can_reconnect else ():
+            if not self._keep_checks[stream](now_ms):
                 self._performer.wake(stream)
-        for stream in self._roster.unread:
+        for stream in self._roster.awaiting_profile:
             if self.store.is_stopping(stream):
-                self._has_ended(stream, Kept(NextStep.OVER, Report(STOPPED, Progress(0, now_ms))))
+                self._end_stream(stream, StreamEnd(NextStep.OVER, Report(STOPPED, Progress(0, now_ms))))
 
-    def _read(self, now_ms: int) -> None:
+    def _take_profiles(self, now_ms: int) -> None:
         """Begins the streams whose profile has come, and ends those without one."""
-        for stream, problem in self._profiles.answered(now_ms):
-            if stream not in self._roster.unread:
+        for stream, problem in self._profiles.take_answers(now_ms):
+            if stream not in self._roster.awaiting_profile:
                 continue
             if problem is None:
-                self._roster.ended(stream, NextStep.AGAIN)
+                self._roster.mark_ended(stream, NextStep.AGAIN)
             else:
-                self._has_ended(stream, Kept(NextStep.OVER, Report(raised(problem), Progress(0, now_ms))))
+                self._end_stream(stream, StreamEnd(NextStep.OVER, Report(error_outcome(problem), Progress(0, now_ms))))
 
-    def _ends(self) -> None:
-        for stream, what in self._performer.ended():
-            self._pacing.done(stream)
+    def _take_ends(self) -> None:
+        for stream, what in self._performer.take_ended():
+            self._pacing.record_done(stream)
             if isinstance(what, Exception):  # a defect outside its steps
-                what = Kept(NextStep.AGAIN, Report(raised(what), Progress(0, self._clock.now_ms())))
+                what = StreamEnd(NextStep.AGAIN, Report(error_outcome(what), Progress(0, self._clock.now_ms())))
             if what.report.outcome.error == "StreamRejected":
-                self._profiles.rejected(stream)
-            self._has_ended(stream, what)
+                self._profiles.record_rejection(stream)
+            self._end_stream(stream, what)
 
-    def _has_ended(self, stream: str, what: Kept) -> None:
+    def _end_stream(self, stream: str, what: StreamEnd) -> None:
         if what.next_step is NextStep.RELIEVED:
             self.store.forget(stream)
         self._causes[stream] = what.report.outcome
         self._budget.holds(stream, 0)
-        self._roster.ended(stream, what.next_step)
+        self._roster.mark_ended(stream, what.next_step)
         if what.next_step is NextStep.OVER:
-            self._group_tasks.over(stream)
+            self._group_tasks.add_over(stream)
 
     # --- group tasks --------------------------------------------------------------------------------------------------
 
-    def _does_group_tasks(self, now_ms: int) -> bool:
-        answers = list(self._pool.answered())
+    def _perform_group_tasks(self, now_ms: int) -> bool:
+        answers = list(self._pool.take_answers())
         for _, answer in answers:
-            self._takes(answer, now_ms)
+            self._take_answer(answer, now_ms)
         if self._roster.is_ended:
             self._performer.fail_waiting("the function counts as dead")
-        if (task := self._group_tasks.next(now_ms)) is not None:
+        if (task := self._group_tasks.next_task(now_ms)) is not None:
             self._group_task = task
-            self._pool.ask(GROUP_TASK, self.requests.of(task, self._roster, self._performer.connected, self._causes))
+            self._pool.ask(GROUP_TASK, self.requests.make(task, self._roster, self._performer.connected, self._causes))
         return bool(answers)
 
-    def _takes(self, answer: Answered, now_ms: int) -> None:
+    def _take_answer(self, answer: Answered, now_ms: int) -> None:
         task, self._group_task = self._group_task, None
         value = answer.value
         if answer.error is not None and not isinstance(answer.error, StoreUnavailable):
@@ -288,12 +289,12 @@ class _Function:
         if answer.error is None and task.kind in ("heartbeat", "end"):
             _, self.store.lease = answer.value
             value = self.store.lease
-        self._group_tasks.answered(now_ms, value)
+        self._group_tasks.record_answer(now_ms, value)
         if answer.error is not None:
             return
         if task.kind == "remove":
             self.store.forget(task.stream)
         elif task.kind == "records":
             for stream in self.store.refresh(value):
-                self._performer.tell(stream, functools.partial(self.store.known_lease, stream))
-            self._asked_anew(now_ms)
+                self._performer.notify(stream, functools.partial(self.store.known_lease, stream))
+            self._apply_requests(now_ms)

@@ -17,11 +17,11 @@ from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.failures import STUCK_AFTER
 from handlers.connection.steps import Invocation, Report
-from handlers.group.next_step import Delays, kept
+from handlers.group.next_step import Delays, keep_connected
 from handlers.profile.behaviour import Profile
 from handlers.run.connection_metrics import numbers
 from handlers.run.group_function import group_steps
-from handlers.run.group_ports import GroupPorts, GroupTables, ReadProfiles, Reports, performed
+from handlers.run.group_ports import GroupPorts, GroupTables, ReadProfiles, ReportEnd, perform_needs
 from handlers.run.ports import LogReport, hard_stop_ms, open_upstream
 from handlers.run.threads import Bell, Pool, SystemClock, ask_until
 from handlers.upstream.standstill import Ticker
@@ -35,18 +35,26 @@ def run_group(
     clock: SystemClock,
     profiles: ReadProfiles,
     log_report: LogReport,
-    reports: Reports,
+    reports: ReportEnd,
 ) -> Outcome:
     """Returns the function's outcome; `invocation.stream_id` is the group. Raises StoreUnavailable."""
     bell, stop_ms = Bell(), hard_stop_ms(invocation.deadline_ms, invocation.margin_ms)
-    keeps_one = functools.partial(kept, draw=random.uniform)
+    keeps_one = functools.partial(keep_connected, draw=random.uniform)
     with Ticker() as pulse:
         opens, pool = functools.partial(open_upstream, pulse), functools.partial(Pool, bell)
         ports = GroupPorts(
-            clock, bell, pool, opens, secrets, log_report, kept=keeps_one, profiles=profiles, reports=reports
+            clock,
+            bell,
+            pool,
+            opens,
+            secrets,
+            log_report,
+            keep_connected=keeps_one,
+            profiles=profiles,
+            report_end=reports,
         )
         steps = group_steps(invocation, tables, delays, ports)
-        return performed(steps, functools.partial(ask_until, stop_ms, clock), bell.wait)
+        return perform_needs(steps, functools.partial(ask_until, stop_ms, clock), bell.wait)
 
 
 # The maximum of these counts; all others are summed.
@@ -77,6 +85,6 @@ class GroupLog:
             before = sums.get(name, 0)
             sums[name] = max(before, value) if name in _LONGEST else before + value
 
-    def summed(self) -> Iterator[tuple[str, dict[str, int]]]:
+    def sums(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Returns the sums of each profile that has any, by the names of their metrics."""
         yield from sorted(self._sums.items())

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from handlers.aws.error_translation import translate_errors
 from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation, Steps
-from handlers.group.next_step import Delays, Keeps, Kept
+from handlers.group.next_step import Delays, ShouldKeep, StreamEnd
 from handlers.profile.behaviour import Profile
 from handlers.run.ports import Ports
 from handlers.store.group_store import GroupStore
@@ -22,7 +22,7 @@ from handlers.store.known_streams import GroupFunction
 from handlers.values import dataclass
 
 # Reports a stream that is over: the stream, the group's execution, and the outcome.
-Reports = Callable[[str, str, Outcome], None]
+ReportEnd = Callable[[str, str, Outcome], None]
 
 
 class GroupTables:
@@ -34,11 +34,11 @@ class GroupTables:
         self._names = names
         self.control_table: str = names["control_table"]
 
-    def group(self, group: str) -> GroupStore:
+    def group_store(self, group: str) -> GroupStore:
         """Returns the store of the group's own records."""
         return GroupStore(self.dynamodb, self.control_table, group)
 
-    def store(self, who: GroupFunction, now_ms: Callable[[], int]) -> GroupedStore:
+    def stream_store(self, who: GroupFunction, now_ms: Callable[[], int]) -> GroupedStore:
         """Returns the store for its streams' connections."""
         return GroupedStore(self.dynamodb, self._sqs, who, now_ms, **self._names)
 
@@ -71,7 +71,7 @@ class Wait:
 Needs = Generator[Ask | Wait, Any, Outcome]
 
 
-def performed(steps: Needs, ask: Callable[[Callable[[], Any]], Any], wait: Callable[[float], Any]) -> Outcome:
+def perform_needs(steps: Needs, ask: Callable[[Callable[[], Any]], Any], wait: Callable[[float], Any]) -> Outcome:
     """Returns what the steps return, after all that they need; what `ask` or `wait` raises is thrown in."""
     move: Callable[[], Any] = functools.partial(next, steps)
     try:
@@ -89,17 +89,17 @@ def performed(steps: Needs, ask: Callable[[Callable[[], Any]], Any], wait: Calla
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPorts(Ports):
-    """The ports of a group's function: those of its streams' performer, and `kept`, which makes a stream's steps.
+    """The ports of a group's function: those of its performer, and `keep_connected`, which makes a stream's steps.
 
-    `reports` tells a person of a stream that is over, with the group's execution and the outcome.
+    `report_end` notifies a person of a stream that is over, with the group's execution and the outcome.
     """
 
-    kept: Callable[[Profile, Invocation, int, Delays, Keeps], Steps[Kept]]
+    keep_connected: Callable[[Profile, Invocation, int, Delays, ShouldKeep], Steps[StreamEnd]]
     profiles: ReadProfiles
-    reports: Reports
+    report_end: ReportEnd
 
 
-def reports_to(sqs: Callable[[], Any], queue_url: str) -> Reports:
+def reporter_to(sqs: Callable[[], Any], queue_url: str) -> ReportEnd:
     """Reports a stream that is over, as the machine's own message reports one that is rejected."""
 
     def reports(stream_id: str, execution: str, outcome: Outcome) -> None:

@@ -6,8 +6,8 @@ the function has requested the deployed one: once for all waiting streams of a n
 anew.
 
     read("new:1")                      InvalidRequest
-    asks("new:1", joined)              True, and the stream waits
-    answered(…)                        ("new:1", None): it is begun, and read("new:1") is the profile
+    must_wait("new:1", joined)         True, and the stream waits
+    take_answers(…)                    ("new:1", None): it is begun, and read("new:1") is the profile
                                        ("new:1", InvalidRequest): there is none either
 
 Invariant: for each name one request is under way; one that failed is repeated at intervals.
@@ -38,10 +38,10 @@ class GroupProfiles:
         self._make_threads = threads
         self._threads: Threads | None = None
         # By name: the received deployed profile, and the function's own at that time.
-        self._told_profiles: dict[str, tuple[Profile, Profile | None]] = {}
+        self._deployed: dict[str, tuple[Profile, Profile | None]] = {}
         self._doubted: set[str] = set()  # the names with a stream that an upstream has rejected since the last answer
         self._waiting: dict[str, dict[str, str | None]] = {}  # by name: the waiting streams, and when they joined
-        self._told: dict[str, str | None] = {}  # when the streams that were answered had joined
+        self._answered_joins: dict[str, str | None] = {}  # when the streams that were answered had joined
         self._again_ms: dict[str, int] = {}  # by name: when a failed request is repeated
 
     def read(self, stream: str, joined: str | None) -> Profile:
@@ -51,7 +51,7 @@ class GroupProfiles:
         shared function holds. So it does if another stream was rejected with it, because it may have been corrected.
         """
         name = _name(stream)
-        if name in self._doubted and not self._is_told(stream, joined):
+        if name in self._doubted and not self._is_answered(stream, joined):
             raise InvalidRequest(f"a stream of the profile {name!r} was rejected, and the profile is requested anew")
         profile = self._profile(stream)
         if (wanted := profile.max_frame_bytes) > MOST_FRAME_BYTES:
@@ -66,13 +66,13 @@ class GroupProfiles:
             )
         return profile
 
-    def rejected(self, stream: str) -> None:
+    def record_rejection(self, stream: str) -> None:
         """Records that an upstream rejected the stream: streams that join from now on await the deployed profile."""
         self._doubted.add(_name(stream))
 
-    def asks(self, stream: str, joined: str | None) -> bool:
+    def must_wait(self, stream: str, joined: str | None) -> bool:
         """Returns whether the stream must wait for an answer; False if it has had one since it joined."""
-        if self._is_told(stream, joined):
+        if self._is_answered(stream, joined):
             return False
         name = _name(stream)
         if name not in self._waiting:
@@ -80,17 +80,17 @@ class GroupProfiles:
         self._waiting.setdefault(name, {})[stream] = joined
         return True
 
-    def answered(self, now_ms: int) -> Iterator[tuple[str, InvalidRequest | None]]:
+    def take_answers(self, now_ms: int) -> Iterator[tuple[str, InvalidRequest | None]]:
         """Yields the streams that wait no longer, each with why it has no profile; repeats the due requests."""
-        for name, answer in [] if self._threads is None else list(self._threads.answered()):
+        for name, answer in [] if self._threads is None else list(self._threads.take_answers()):
             if answer.error is not None and not isinstance(answer.error, InvalidRequest):
                 self._again_ms[name] = now_ms + AGAIN_MS
                 continue
             streams = self._waiting.pop(name)
             if answer.error is None:
-                self._told_profiles[name] = answer.value, self._own(next(iter(streams)))
+                self._deployed[name] = answer.value, self._own(next(iter(streams)))
                 self._doubted.discard(name)
-            self._told |= streams
+            self._answered_joins |= streams
             for stream in streams:
                 yield stream, answer.error
         for name in [name for name, again_ms in self._again_ms.items() if again_ms <= now_ms]:
@@ -107,8 +107,8 @@ class GroupProfiles:
         if self._threads is not None:
             self._threads.stop(0)
 
-    def _is_told(self, stream: str, joined: str | None) -> bool:
-        return stream in self._told and self._told[stream] == joined
+    def _is_answered(self, stream: str, joined: str | None) -> bool:
+        return stream in self._answered_joins and self._answered_joins[stream] == joined
 
     def _own(self, stream: str) -> Profile | None:
         try:
@@ -118,7 +118,7 @@ class GroupProfiles:
 
     def _profile(self, stream: str) -> Profile:
         """Returns the received deployed profile; the function's own without one, or if it has changed since."""
-        told, before = self._told_profiles.get(_name(stream), (None, None))
+        told, before = self._deployed.get(_name(stream), (None, None))
         own = self._own(stream)
         profile = told if told is not None and (own is None or own == before) else self._read.own(stream)
         try:

@@ -24,8 +24,8 @@ class GroupRequests:
     """The requests of the function `who`, which has claimed the group; `store` is that of its streams."""
 
     def __init__(self, who: GroupFunction, tables: GroupTables, store: GroupedStore, ports: GroupPorts) -> None:
-        self._who, self._groups, self._store = who, tables.group(who.group), store
-        self._clock, self._reports = ports.clock, ports.reports
+        self._who, self._groups, self._store = who, tables.group_store(who.group), store
+        self._clock, self._reports = ports.clock, ports.report_end
         self._table = Table(tables.dynamodb, tables.control_table)
 
     def first_heartbeat(self) -> tuple[bool, GroupLease]:
@@ -35,7 +35,7 @@ class GroupRequests:
         heartbeat = GroupHeartbeat(self._who.token, now_ms, now_ms + self._who.lag_ms, away=1)
         return self._groups.first_heartbeat(self._who.request_id, self._who.execution, heartbeat)
 
-    def marks_its_end(self) -> None:
+    def mark_ended(self) -> None:
         """Marks its heartbeat as ended, so that no function waits for it; tries twice, as a heartbeat's answer may be
         lost.
 
@@ -52,24 +52,26 @@ class GroupRequests:
             if is_done:
                 return
 
-    def of(
+    def make(
         self, task: GroupTask, roster: Roster, connected: Set[str], causes: Mapping[str, Outcome]
     ) -> Callable[[], Any]:
         """Returns the request of `task`; `connected` are the connected streams, `causes` how the others have ended."""
         groups = self._groups
         match task.kind:
             case "heartbeat":
-                away = roster.away(connected) + self._store.unwell_count()
-                return functools.partial(self._sends, self._heartbeat(away), self._store.lease)
+                away = roster.count_away(connected) + self._store.unwell_count()
+                return functools.partial(self._send, self._heartbeat(away), self._store.lease)
             case "check":
                 return groups.version
             case "members":
                 return functools.partial(self._members, task.version, self._store.lease.size)
             case "records":
-                keys = [typed_values.item_key(stream, "lease") for stream in [*roster.running, *roster.unread]]
+                keys = [
+                    typed_values.item_key(stream, "lease") for stream in [*roster.running, *roster.awaiting_profile]
+                ]
                 return lambda: list(self._table.batch_get(keys, consistent=True))
             case "remove":
-                return functools.partial(self._removes, task.stream, task.joined, causes[task.stream])
+                return functools.partial(self._remove, task.stream, task.joined, causes[task.stream])
             case "end":
                 return functools.partial(groups.end_group, self._who.execution, task.version)
 
@@ -77,7 +79,7 @@ class GroupRequests:
         until_ms = self._clock.now_ms() + self._who.lag_ms
         return GroupHeartbeat(self._who.token, self._store.heartbeat_at_ms(), until_ms, self._store.turns, away=away)
 
-    def _sends(self, heartbeat: GroupHeartbeat, known: GroupLease) -> tuple[bool, GroupLease]:
+    def _send(self, heartbeat: GroupHeartbeat, known: GroupLease) -> tuple[bool, GroupLease]:
         answer = self._groups.heartbeat(self._who.request_id, heartbeat, known)
         self._store.retry_releases()
         return answer
@@ -88,7 +90,7 @@ class GroupRequests:
             self._groups.record_size(version, len(members), frees_places=len(members) < size)
         return members
 
-    def _removes(self, stream: str, joined: str, outcome: Outcome) -> bool:
+    def _remove(self, stream: str, joined: str, outcome: Outcome) -> bool:
         """Records how the stream has ended, then frees its place; before both it reports a rejection to a person.
 
         A stream that has joined anew keeps its place: that POST may have got no further, and the next one finds the

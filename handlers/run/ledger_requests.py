@@ -28,7 +28,7 @@ Request = Callable[[], Any]
 class LedgerRequests:
     """The requests for the records of one invocation's connections.
 
-    `looked` is the connection that recorded gaps, if the control record lacks it.
+    `last_searched` is the connection that recorded gaps, if the control record lacks it.
     """
 
     def __init__(self, profile: Profile, store: Store, invocation: Invocation, now_ms: Callable[[], int]) -> None:
@@ -36,7 +36,7 @@ class LedgerRequests:
         self._row: Item = {}  # the connection's own record, as it was last written in either place
         self._unsaved: Progress | None = None  # the same, if the ledger has refused it
         self._kept: Item | None = None  # the predecessor's record as this connection has written it
-        self.looked: int | None = None
+        self.last_searched: int | None = None
 
     def keep(self, record: ControlRecord) -> None:
         """Writes the newest connection into the ledger: it may be killed, and the control record soon shows another."""
@@ -45,7 +45,7 @@ class LedgerRequests:
             self._store.ledger.save(self._invocation.stream_id, live)
             self._kept = live
 
-    def owed(self) -> list[Request]:
+    def requests_to_retry(self) -> list[Request]:
         """Returns what is tried again before an answered connection lets go: nothing else would record how it ended."""
         return [] if self._unsaved is None else [functools.partial(self.save, self._unsaved)]
 
@@ -66,7 +66,7 @@ class LedgerRequests:
         self._store.ledger.save(self._invocation.stream_id, self.row(progress))
         self._unsaved, self._kept = None, self._row
 
-    def repair(self) -> list[Request]:
+    def repair_requests(self) -> list[Request]:
         """Returns the request for the repair of a gap, which precedes the gap; none if the profile has no repair.
 
         A kill in between leaves a request without a gap, but never a gap without a request.
@@ -77,14 +77,14 @@ class LedgerRequests:
         stream_id = self._invocation.stream_id
         return [lambda: self._store.request_repair(stream_id, self._now_ms(), repair.after_ms)]
 
-    def gaps(self, step: RecordGaps, looked: int) -> GapsRecorded:
-        """Records the gaps; connection `looked` has searched for them before."""
-        now_ms, repair, ledger = self._now_ms(), self.repair(), self._store.ledger
+    def record_gaps(self, step: RecordGaps, last_searched: int) -> GapsRecorded:
+        """Records the gaps; connection `last_searched` has searched for them before."""
+        now_ms, repair, ledger = self._now_ms(), self.repair_requests(), self._store.ledger
         on_open, stream_id = repair[0] if repair else None, self._invocation.stream_id
         recorded = ledger.record_gaps(
-            stream_id, now_ms, step.dead_after_ms, self._row, looked, on_open, again=step.again
+            stream_id, now_ms, step.dead_after_ms, self._row, last_searched, on_open, again=step.again
         )
-        self.looked = typed_values.read_int(self._row, "fence")
+        self.last_searched = typed_values.read_int(self._row, "fence")
         return recorded
 
 
@@ -98,13 +98,13 @@ class SpendingRequests:
         # percent were used then.
         self._shared: dict[str, tuple[int, tuple[int, int], int]] = {}
 
-    def follows(self, record: ControlRecord) -> None:
+    def begin_after(self, record: ControlRecord) -> None:
         """Begins the count of another connection; that of the newest one, which `record` shows, is to be settled."""
         live, self._shared = record.live or {}, {}
         if self._profile.budget is not None and (fence := typed_values.read_int(live, "fence")):
             self._before = fence, typed_values.read_text(live, "spending") or ""
 
-    def settled(self, lease: Lease) -> tuple[str, str] | None:
+    def take_settled(self, lease: Lease) -> tuple[str, str] | None:
         """Returns the spending of the connection before as it was known, and as it ended: once, when it has ended."""
         if self._before is None or self._before[0] > lease.released_token:
             return None
@@ -114,7 +114,7 @@ class SpendingRequests:
         # The release of a killed connection by another one says nothing about what it has stored.
         return (known, final) if final else None
 
-    def shares(self, counted: tuple[int, int], *, is_last: bool = False) -> tuple[int, int, str] | None:
+    def add_to_shared(self, counted: tuple[int, int], *, is_last: bool = False) -> tuple[int, int, str] | None:
         """Adds what the connection has stored to the shared budgets; returns `wide` of LeaseRead.
 
         It does so once a minute and for each hundredth of the budget, and only if something was stored since. If the

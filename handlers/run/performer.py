@@ -27,7 +27,7 @@ from handlers.errors import StoreUnavailable
 from handlers.framing.websocket import encoded_frame
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets, places
-from handlers.run.ports import NO_TIME, STORE, TOO_LATE, Ports, Reader, hard_stop_ms, judges_token
+from handlers.run.ports import NO_TIME, STORE, TOO_LATE, Ports, Reader, hard_stop_ms, judge_token
 from handlers.run.requests import Requests
 from handlers.run.threads import Answered
 from handlers.upstream.reader import CHUNK_BYTES, INBOX_BYTES, JOIN_S, Share
@@ -57,7 +57,7 @@ class _Stream(Generic[T]):
 
 
 class Performer(Generic[T]):
-    """The performer of one function, on the deciding thread; `ended` returns what each stream's steps return.
+    """The performer of one function, on the deciding thread; `take_ended` returns what each stream's steps return.
 
     `most` is how many streams may come, which share the memory; None for a stream that has the function to itself.
     """
@@ -74,11 +74,11 @@ class Performer(Generic[T]):
         self._awaits: dict[str, int] = {}
         self._pauses: dict[str, int] = {}
         self._at_store: set[str] = set()
-        self.ends: deque[tuple[str, T | Exception]] = deque()  # not fetched yet
+        self.finished: deque[tuple[str, T | Exception]] = deque()  # not fetched yet
         self._stop_ms = 0
-        self._news: set[str] = set()  # streams whose reader has rung
-        self._untold: dict[str, Callable[[], Lease]] = {}  # streams that do not know their changed lease yet
-        self.answered: set[str] = set()  # streams whose openings are over, for the pacing
+        self._rung: set[str] = set()  # streams whose reader has rung
+        self._changed_leases: dict[str, Callable[[], Lease]] = {}  # streams that do not know their changed lease yet
+        self.openings_over: set[str] = set()  # streams whose openings are over, for the pacing
         self.connected: set[str] = set()
 
     def begin(self, profile: Profile, invocation: Invocation, steps: Steps[T], requests: Requests) -> None:
@@ -91,13 +91,13 @@ class Performer(Generic[T]):
     def run(self) -> T:
         """Returns what the steps of the only stream return, once they do; raises what they raise."""
         rung: set[str] = set()
-        while not self.ends:
+        while not self.finished:
             self.turn(rung)
             rung = set()
-            if not (self._asked or self.ends) and self._news.isdisjoint(self._awaits):
+            if not (self._asked or self.finished) and self._rung.isdisjoint(self._awaits):
                 due_ms = self.due_ms
                 rung = self._bell.wait(0 if due_ms is None else (due_ms - self._clock.now_ms()) / 1000)
-        ((_, end),) = self.ended()
+        ((_, end),) = self.take_ended()
         if isinstance(end, Exception):
             raise end
         return end
@@ -107,9 +107,9 @@ class Performer(Generic[T]):
 
         `rung` are the streams for which the bell has rung.
         """
-        self._news |= rung
+        self._rung |= rung
         is_busy = False
-        for stream, answer in self._pool.answered():
+        for stream, answer in self._pool.take_answers():
             self._take(stream, answer)
             is_busy = True
         # Steps that follow from these are performed in the next turn.
@@ -122,13 +122,13 @@ class Performer(Generic[T]):
                 self._take(stream, Answered(error=StoreUnavailable(TOO_LATE)))
         return self._serve(now_ms) or is_busy
 
-    def ended(self) -> Iterator[tuple[str, T | Exception]]:
+    def take_ended(self) -> Iterator[tuple[str, T | Exception]]:
         """Yields the streams that have ended, with what each returned, or raised, which is a defect."""
-        while self.ends:
-            stream, end = self.ends.popleft()
+        while self.finished:
+            stream, end = self.finished.popleft()
             self._forget_upstream(stream)
             self.connected.discard(stream)
-            self._untold.pop(stream, None)
+            self._changed_leases.pop(stream, None)
             del self._streams[stream]
             yield stream, end
 
@@ -138,10 +138,10 @@ class Performer(Generic[T]):
         at_store = [self._stop_ms] if self._at_store else []
         return min([*self._awaits.values(), *self._pauses.values(), *at_store], default=None)
 
-    def tell(self, stream: str, known: Callable[[], Lease]) -> None:
+    def notify(self, stream: str, known: Callable[[], Lease]) -> None:
         """Answers a stream with its changed lease, which `known` returns: now, or once it waits for an arrival."""
         if stream in self._streams:
-            self._untold[stream] = known
+            self._changed_leases[stream] = known
 
     def wake(self, stream: str) -> None:
         """Ends the pause of a stream."""
@@ -164,20 +164,20 @@ class Performer(Generic[T]):
     def _serve(self, now_ms: int) -> bool:
         served = False
         for stream, until_ms in list(self._awaits.items()):
-            if self._untold and stream in self._untold:
-                self._answer(stream, LeaseRead(self._untold.pop(stream)()))
+            if self._changed_leases and stream in self._changed_leases:
+                self._answer(stream, LeaseRead(self._changed_leases.pop(stream)()))
                 served = True
                 continue
             upstream = self._streams[stream].upstream
-            if stream in self._news and upstream is not None and (arrival := upstream.get(0)) is not None:
-                arrived_ms = self._clock.now_ms() - round(upstream.taken_s * 1000)
+            if stream in self._rung and upstream is not None and (arrival := upstream.get(0)) is not None:
+                arrived_ms = self._clock.now_ms() - round(upstream.taken_age_s * 1000)
                 if isinstance(arrival, Closed):
                     self._forget_upstream(stream)
                 elif isinstance(arrival, Opened):
                     self._streams[stream].token = places(arrival.places).get("token", "")
                 self._answer(stream, arrival, arrived_ms)
             else:
-                self._news.discard(stream)
+                self._rung.discard(stream)
                 if until_ms > now_ms:
                     continue
                 self._answer(stream)
@@ -204,7 +204,7 @@ class Performer(Generic[T]):
         self._awaits.pop(stream, None)
         self._pauses.pop(stream, None)
         one, now_ms = self._streams[stream], self._clock.now_ms()
-        unread_s = None if one.upstream is None else one.upstream.unread_s
+        unread_s = None if one.upstream is None else one.upstream.unread_age_s
         unread_ms = None if unread_s is None else now_ms - round(unread_s * 1000)
         self._move(stream, functools.partial(one.steps.send, Answer(now_ms, value, arrived_ms, unread_ms)), now_ms)
 
@@ -216,14 +216,14 @@ class Performer(Generic[T]):
         try:
             step = move()
         except StopIteration as done:
-            self.ends.append((stream, done.value))
+            self.finished.append((stream, done.value))
         except Exception as defect:
-            self.ends.append((stream, defect))
+            self.finished.append((stream, defect))
         else:
             if isinstance(step, Await):
                 # A stream that was served goes to the end of the queue. Each wait lasts one instant at least.
                 self._awaits[stream] = min(ms for ms in (step.wake_ms, step.lease_ms) if ms is not None)
-                self._news.add(stream)  # the bell did not ring for what came before (`_hears`)
+                self._rung.add(stream)  # the bell did not ring for what came before (`_ring_if_waiting`)
             elif isinstance(step, Pause):
                 self._pauses[stream] = now_ms + step.for_ms
             else:
@@ -234,7 +234,7 @@ class Performer(Generic[T]):
     def _perform(self, stream: str, step: Step) -> None:
         one = self._streams[stream]
         if isinstance(step, MarkConnected | Ended):
-            self.answered.add(stream)
+            self.openings_over.add(stream)
             (self.connected.add if isinstance(step, MarkConnected) else self.connected.discard)(stream)
         requests: Sequence[Callable[[], Any]] = ()
         answer: Any = None
@@ -255,11 +255,11 @@ class Performer(Generic[T]):
                     self._forget_upstream(stream)
                     blocked_ms, one.blocked_ms = one.blocked_ms, 0
                     self._log_report(one.profile, one.invocation, report, blocked_ms)
-                    answer = one.token and judges_token(one.profile, one.values, self._tokens, one.token, report)
+                    answer = one.token and judge_token(one.profile, one.values, self._tokens, one.token, report)
                 case ReadSecrets(anew):
-                    requests = [functools.partial(self._reads_secrets, one, anew)]
+                    requests = [functools.partial(self._read_secrets, one, anew)]
                 case _:
-                    requests = one.requests.of(step)
+                    requests = one.requests.requests_of(step)
             if requests:
                 self._at_store.add(stream)
                 if self._clock.now_ms() >= self._stop_ms:
@@ -272,22 +272,22 @@ class Performer(Generic[T]):
         else:
             self._answer(stream, answer)
 
-    def _reads_secrets(self, one: _Stream[T], anew: bool) -> Secrets:
+    def _read_secrets(self, one: _Stream[T], anew: bool) -> Secrets:
         one.values, one.unsendable = self._secrets.read_for_request(one.profile, one.invocation.stream_id, anew=anew)
         return one.values
 
     def _open(self, stream: str, one: _Stream[T], cursor: str | None) -> None:
         self._forget_upstream(stream)
         one.token = ""
-        heard = functools.partial(self._hears, stream)
-        share = Share(CHUNK_BYTES, INBOX_BYTES, heard)
+        ring = functools.partial(self._ring_if_waiting, stream)
+        share = Share(CHUNK_BYTES, INBOX_BYTES, ring)
         if self._most is not None:
             # The more streams there are, the fewer bytes of each may wait.
             inbox_bytes = INBOX_BYTES // max(1, self._most())
-            share = Share(SHARED_CHUNK_BYTES, max(SHARED_CHUNK_BYTES, inbox_bytes), heard)
+            share = Share(SHARED_CHUNK_BYTES, max(SHARED_CHUNK_BYTES, inbox_bytes), ring)
         one.upstream = self._open_upstream(stream, cursor, one.profile, one.values, share)
 
-    def _hears(self, stream: str) -> None:
+    def _ring_if_waiting(self, stream: str) -> None:
         """Rings for a stream that waits: any other finds what has come when it waits. A reader's thread calls this."""
         if stream in self._awaits:
             self._bell.ring(stream)

@@ -51,11 +51,11 @@ class Reader(Protocol):
         """How long it has waited because the store was slower."""
 
     @property
-    def taken_s(self) -> float:
+    def taken_age_s(self) -> float:
         """How long ago the item that `get` last returned had come."""
 
     @property
-    def unread_s(self) -> float | None:
+    def unread_age_s(self) -> float | None:
         """How long ago the oldest waiting item had come; None if none waits."""
 
     def get(self, wait_s: float) -> Arrival | None:
@@ -74,7 +74,7 @@ class Threads(Protocol):
     def ask(self, sender: str, *requests: Callable[[], Any]) -> None:
         """Lets a thread make the requests, one by one until one raises."""
 
-    def answered(self) -> Iterator[tuple[str, Answered]]:
+    def take_answers(self) -> Iterator[tuple[str, Answered]]:
         """Returns the answers that have come, each with its stream."""
 
     def stop(self, wait_s: float) -> None:
@@ -112,7 +112,7 @@ def hard_stop_ms(deadline_ms: int, margin_ms: int) -> int:
     return deadline_ms - min(HARD_STOP_MS, margin_ms // 4)
 
 
-def prepared(
+def preparation_of(
     profile: Profile,
     stream: str,
     cursor: str | None,
@@ -128,7 +128,7 @@ def prepared(
     return prepare_opening(profile, stream, cursor, values, tokens, now_ms)
 
 
-def judges_token(profile: Profile, values: Secrets, tokens: Tokens, token: str, report: Report) -> bool:
+def judge_token(profile: Profile, values: Secrets, tokens: Tokens, token: str, report: Report) -> bool:
     """Records how the upstream took the token of a connection that has ended; returns whether to open with another."""
     from handlers.connection.preparation import is_token_refused
 
@@ -141,7 +141,7 @@ def open_upstream(
     """Opens an upstream on a socket, read by a thread of its own; `pulse` is the process's."""
     upstream = Upstream(
         request_of(profile, stream, cursor, values),
-        before=prepared(profile, stream, cursor, values, lambda: round(1000 * elapsed_s())),
+        before=preparation_of(profile, stream, cursor, values, lambda: round(1000 * elapsed_s())),
         connect_timeout_s=profile.connect_timeout_s,
         stall_after_s=profile.stall_after_s,
         joins=profile.joins_chunks,

@@ -101,7 +101,7 @@ class Profiles:
         names = {path.stem for path in self.places.streams_dir.glob("*.toml")}
         if self.places.profiles_bucket:
             try:
-                names |= self._listed()
+                names |= self._list_names()
             except StoreUnavailable as error:
                 self.warn(str(error))
         return sorted(names)
@@ -156,7 +156,7 @@ class Profiles:
     def _read(self, name: str, known: _Object) -> _Object:
         """Returns the name's object as it is now; as it was known if S3 does not answer."""
         if self.now_s() < self._silent_until_s:
-            return self._kept(known, StoreUnavailable("S3 did not answer a moment ago"))
+            return self._keep_known(known, StoreUnavailable("S3 did not answer a moment ago"))
         now_s, etag = self.now_s(), {"IfNoneMatch": known.etag} if known.etag else {}
         try:
             data, new = self._get(name, **etag)
@@ -167,14 +167,14 @@ class Profiles:
             if code in _ABSENT:
                 return _Object(read_s=now_s)
             self._silent_until_s = now_s + READ_AGAIN_S
-            return self._kept(known, error)
-        wrong = self._wrong(name, data)
+            return self._keep_known(known, error)
+        wrong = self._problem_of(name, data)
         if not wrong:
             return _Object(new, Found(data.decode()), now_s)
         try:
-            former = self._former(name, known)
+            former = self._previous_version(name, known)
         except StoreUnavailable as error:
-            return self._kept(known, error)
+            return self._keep_known(known, error)
         instead = "its former version is used" if former is not None else "it has no former version"
         problem = f"the profile {name!r} in the bucket is wrong, and {instead}: {wrong}"
         self.warn(problem)
@@ -182,14 +182,14 @@ class Profiles:
         text = data.decode(errors="replace") if former is None else former.text
         return _Object(new, Found(text, problem), now_s)
 
-    def _kept(self, known: _Object, error: StoreUnavailable) -> _Object:
+    def _keep_known(self, known: _Object, error: StoreUnavailable) -> _Object:
         """Returns what was known, for another minute; raises the error if nothing was."""
         if not known.etag:
             raise error
         self.warn(f"profiles are used as they were read before: {error}")
         return _Object(known.etag, known.found, self.now_s())
 
-    def _wrong(self, name: str, data: bytes) -> str:
+    def _problem_of(self, name: str, data: bytes) -> str:
         """Returns why the text of a profile is wrong; "" if it is valid."""
         from handlers.upstream.address_policy import numeric_refusal  # needed only for a bucket
 
@@ -204,9 +204,9 @@ class Profiles:
         why = numeric_refusal(profile.address, allow_private=profile.allow_private)
         return f"the profile {name!r}: address leads to {why}" if why else ""
 
-    def _former(self, name: str, known: _Object) -> Found | None:
+    def _previous_version(self, name: str, known: _Object) -> Found | None:
         """Returns what was used until now, else the newest valid version in the bucket, else the packaged file."""
-        if known.found is not None and not self._wrong(name, known.found.text.encode()):
+        if known.found is not None and not self._problem_of(name, known.found.text.encode()):
             return known.found
         place = {"Bucket": self.places.profiles_bucket, "Prefix": self._key(name)}
         try:
@@ -219,11 +219,11 @@ class Profiles:
         for one in listed.get("Versions", []):
             if one["Key"] == self._key(name) and not one["IsLatest"]:
                 data, _ = self._get(name, VersionId=one["VersionId"])
-                if not self._wrong(name, data):
+                if not self._problem_of(name, data):
                     return Found(data.decode())
         return self._packaged(name)
 
-    def _listed(self) -> set[str]:
+    def _list_names(self) -> set[str]:
         folder = self.places.profiles_folder
         with translate_errors("ListObjectsV2"):
             pages = self.versions().get_paginator("list_objects_v2")

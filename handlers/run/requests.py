@@ -54,7 +54,7 @@ class Requests:
         self._ledger = LedgerRequests(profile, store, invocation, now_ms)
         self._spending = SpendingRequests(profile, store, invocation, now_ms)
 
-    def of(self, step: Step) -> list[Request]:
+    def requests_of(self, step: Step) -> list[Request]:
         """Returns the requests of `step`, in order, at least one; raises TypeError if it is not a step of the store."""
         store, stream_id = self._store, self._invocation.stream_id
         match step:
@@ -65,7 +65,7 @@ class Requests:
             case ReadLease():
                 return [lambda: LeaseRead(store.read_lease(stream_id))]
             case GoToLog(fence):
-                return [lambda: self._events.goes_to_log(store.switch_to_log(stream_id, self._now_ms()), fence)]
+                return [lambda: self._events.switch_to_log(store.switch_to_log(stream_id, self._now_ms()), fence)]
             case SaveRecord(progress):
                 return [lambda: self._ledger.save(progress)]
             case Claim():
@@ -77,13 +77,13 @@ class Requests:
             case MarkConnected():
                 return [lambda: self._mark_connected(step)]
             case Release():
-                return [*self._ledger.owed(), lambda: self._release(step)]
+                return [*self._ledger.requests_to_retry(), lambda: self._release(step)]
             case ReplaceCursor(cursor, progress):
                 return [lambda: self._ledger.save(progress), lambda: self._replace_cursor(cursor)]
             case RecordGaps():
-                return [lambda: self._ledger.gaps(step, self._record.gaps_recorded_by)]
+                return [lambda: self._ledger.record_gaps(step, self._record.gaps_recorded_by)]
             case RecordLoss():
-                return [*self._ledger.repair(), lambda: store.ledger.record_loss(stream_id, step)]
+                return [*self._ledger.repair_requests(), lambda: store.ledger.record_loss(stream_id, step)]
             case ReadBackoff():
                 return [lambda: BackoffRead((record := store.read(stream_id)).rest, record.lease)]
             case ChangeBackoff(before, after):
@@ -117,8 +117,8 @@ class Requests:
                 # Another layout, or damage: a retry at once would be refused again.
                 raise StoreUnavailable("the control record cannot be claimed: another layout or damaged attributes")
             return refused
-        self._found(record)
-        self._events.begins(record, lease.fence)
+        self._remember(record)
+        self._events.begin(record, lease.fence)
         # If two are forbidden, the older connection reads on until the turn is taken; the answer to that says where to
         # resume. A request that must not be made twice needs it at once, because it shows whether it was made.
         waits = profile.overlap == "forbids" and profile.again and lease.connected_token != lease.fence
@@ -132,7 +132,7 @@ class Requests:
         logged = None if log is None else log.read_cursor()
         later = record if log is None else record.with_stored_until(*log.newest).with_log_cursor(logged)
         self._asked_fence = later.cursor_fence
-        self._events.resumes(is_asked=self._profile.asks(later.cursor))
+        self._events.record_resumption(is_asked=self._profile.asks(later.cursor))
         return later.resumption(self._now_ms())
 
     def _replace_cursor(self, cursor: str) -> None:
@@ -147,62 +147,67 @@ class Requests:
         )
         if reply.record.lease.connected_token != step.fence:
             return LeaseRead(reply.record.lease)
-        self._found(reply.record)
-        self._events.begins(reply.record, step.fence)  # the one before has gone on until its release
+        self._remember(reply.record)
+        self._events.begin(reply.record, step.fence)  # the one before has gone on until its release
         return LeaseRead(reply.record.lease, self._resumption(reply.record))
 
-    def _found(self, record: ControlRecord) -> None:
+    def _remember(self, record: ControlRecord) -> None:
         """Remembers the record; its newest connection is kept."""
         self._ledger.keep(record)
         self._record = record
-        self._spending.follows(record)
+        self._spending.begin_after(record)
 
     def _mark_connected(self, step: MarkConnected) -> None:
         """Shows the connection in the control record, which then no longer shows the one before it."""
         who, rest = self._invocation, self._change(step.backoff)
-        shown = self._found_before() | self._shown(step.progress, None)
+        shown = self._kept_attributes() | self._connection_attributes(step.progress, None)
         reply = self._store.mark_connected(
             who.stream_id, step.fence, step.expires_at_ms, request_id=who.request_id, shown=shown, rest=rest
         )
         if reply.is_done:
             self._ledger.keep(reply.record)
 
-    def _found_before(self) -> Item:
+    def _kept_attributes(self) -> Item:
         """Returns what the control record must keep of earlier connections once it shows this one."""
         return {"known": control_record.ledger_sum_value(self._record.ledger_sum_with_live())}
 
     # --- while it is connected, and after -----------------------------------------------------------------------------
 
     def _heartbeat(self, step: Heartbeat) -> LeaseRead:
-        fence, shown = step.progress.fence, self._shown(step.progress, step.cursor)
+        fence, shown = step.progress.fence, self._connection_attributes(step.progress, step.cursor)
         change, stream_id = self._change(step.backoff), self._invocation.stream_id
         reply = self._store.heartbeat(stream_id, fence, step.expires_at_ms, shown, change)
-        self._events.goes_to_log(reply.record, fence)
+        self._events.switch_to_log(reply.record, fence)
         answer, spent = self._answer(reply), self._spending
         if self._profile.budget is not None:
-            answer = replace(answer, settled=spent.settled(answer.lease), wide=spent.shares(step.progress.counted))
+            answer = replace(
+                answer, settled=spent.take_settled(answer.lease), wide=spent.add_to_shared(step.progress.counted)
+            )
         return answer if change is None else replace(answer, backoff=reply.record.rest)
 
     def _release(self, step: Release) -> LeaseRead:
-        fence, shown = step.progress.fence, {} if step.is_relieved else self._shown(step.progress, step.cursor)
+        fence, shown = (
+            step.progress.fence,
+            {} if step.is_relieved else self._connection_attributes(step.progress, step.cursor),
+        )
         if shown and step.progress.opened_ms is None:
             # A turn that the upstream never answered was not marked: the release shows the connection for the first
             # time.
-            shown = self._found_before() | shown
+            shown = self._kept_attributes() | shown
         reply = self._store.release(self._invocation.stream_id, fence, shown, self._change(step.backoff))
-        self._spending.shares(step.progress.counted, is_last=True)
+        self._spending.add_to_shared(step.progress.counted, is_last=True)
         return replace(self._answer(reply), backoff=reply.record.rest)
 
     def _change(self, backoff: BackoffChange | None) -> Change | None:
         return None if backoff is None else rest_change(backoff.before, backoff.after, self._invocation.holder)
 
     def _answer(self, reply: Reply) -> LeaseRead:
-        self._events.hears(reply.record.lease)
+        self._events.apply_lease(reply.record.lease)
         if reply.is_done:
-            self._ledger.looked = None
+            self._ledger.last_searched = None
         return LeaseRead(reply.record.lease, is_log=reply.record.layout.partitions == LOG)
 
-    def _shown(self, progress: Progress, cursor: str | None) -> Item:
+    def _connection_attributes(self, progress: Progress, cursor: str | None) -> Item:
         """Returns the attributes of the control record that change with the connection.
 
         The cursor of a connected one is saved only here.
@@ -213,5 +218,7 @@ class Requests:
             came_ms = min(progress.seen_ms, progress.heard_ms or progress.seen_ms)
             shown |= control_record.cursor_attributes(cursor, progress.fence, self._now_ms(), came_ms)
         return (
-            shown if self._ledger.looked is None else shown | {"looked": typed_values.number_value(self._ledger.looked)}
+            shown
+            if self._ledger.last_searched is None
+            else shown | {"looked": typed_values.number_value(self._ledger.last_searched)}
         )

@@ -72,10 +72,10 @@ class Pool:
             thread.start()
 
     def ask(self, sender: str, *requests: Callable[[], Any]) -> None:
-        """Lets a thread make the requests, one by one until one raises; the last answer is among `answered` later."""
+        """Lets a thread make the requests, one by one until one raises; the last answer is in `take_answers` later."""
         self._requests.put((sender, requests))
 
-    def answered(self) -> Iterator[tuple[str, Answered]]:
+    def take_answers(self) -> Iterator[tuple[str, Answered]]:
         """Returns the answers that have come, each with its stream."""
         while not self._answers.empty():
             yield self._answers.get()
@@ -107,7 +107,7 @@ def ask_until(until_ms: int, clock: SystemClock, request: Callable[[], Any]) -> 
     pool.ask("", request)
     pool.stop(0)
     bell.wait((until_ms - clock.now_ms()) / 1000)
-    for _, answer in pool.answered():
+    for _, answer in pool.take_answers():
         if answer.error is not None:
             raise answer.error
         return answer.value

@@ -93,7 +93,7 @@ class Appender:
         self.cursor: Cursor | None = None
 
     @property
-    def knows_all(self) -> bool:
+    def has_all_keys(self) -> bool:
         """Whether it knows every key of the window; False if there were too many."""
         return not self._known.is_full
 
@@ -101,10 +101,10 @@ class Appender:
         """Whether it knows an event with this dedup key."""
         return key_hash(key) in self._known
 
-    def opens(self, now_ms: int) -> Request:
+    def find_end(self, now_ms: int) -> Request:
         """Begins to find the log's end; `answered` returns None once that and the cursor are known."""
         self._now_ms, self._reads_on = now_ms, True
-        return self._asks(LookBack(None))
+        return self._set_request(LookBack(None))
 
     def append(
         self, now_ms: int, first: int, events: Sequence[StreamEvent], came_ms: int | None = None
@@ -121,18 +121,18 @@ class Appender:
         match request:
             case LookBack(None):
                 assert isinstance(answer, Page)
-                return self._ends_at(answer)
+                return self._take_end(answer)
             case LookBack():
                 assert isinstance(answer, Page)
-                self._looked_back(answer)
+                self._take_older(answer)
             case Put(segment):
                 if answer:
                     self._learn(segment)
-                    return self._ended(segment.keys)
+                    return self._finish(segment.keys)
                 self._tries += 1
                 if self._tries == MOST_TRIES:
                     raise LogBusy
-                return self._asks(ReadOn(segment.number))
+                return self._set_request(ReadOn(segment.number))
             case ReadOn(number):
                 assert isinstance(answer, Page)
                 self._reads_on = False
@@ -140,20 +140,20 @@ class Appender:
                 for segment in answer.segments:
                     self._learn(segment)
                 if own:
-                    return self._ended(own[0].keys)
+                    return self._finish(own[0].keys)
                 if not answer.is_end:
-                    return self._asks(ReadOn(self._next))
+                    return self._set_request(ReadOn(self._next))
             case Anchor():
                 self._anchors = False
         return self._proceed()
 
     # --- where the log ends -------------------------------------------------------------------------------------------
 
-    def _ends_at(self, page: Page) -> Request | Appended | None:
+    def _take_end(self, page: Page) -> Request | Appended | None:
         if not page.segments and page.anchor != self._anchor and page.anchor:
             # Everything has expired, or another writer began anew between two reads: its segment is there now.
             self._anchor = page.anchor
-            return self._asks(LookBack(None))
+            return self._set_request(LookBack(None))
         if not page.segments:
             self._next = page.anchor + JUMP if page.anchor else 1
             return self._proceed() if self._events else None
@@ -163,10 +163,10 @@ class Appender:
         if self._is_far_enough(last.at_ms):
             self._back_to = None
         else:
-            self._looked_back(Page(older, page.is_end))
+            self._take_older(Page(older, page.is_end))
         return self._proceed() if self._events else None
 
-    def _looked_back(self, page: Page) -> None:
+    def _take_older(self, page: Page) -> None:
         for segment in page.segments:
             if self._is_far_enough(segment.at_ms):
                 self._back_to = None
@@ -194,30 +194,30 @@ class Appender:
     def _proceed(self) -> Request | Appended | None:
         """Returns the next request, or the end if no event is new."""
         if not self._next:
-            return self._asks(LookBack(None))
+            return self._set_request(LookBack(None))
         if self._back_to is not None:
-            return self._asks(LookBack(self._back_to))
-        fresh, self._epochs_after, self._conflicts = self._known.unknown(self._events), self.epochs, 0
+            return self._set_request(LookBack(self._back_to))
+        fresh, self._epochs_after, self._conflicts = self._known.select_unknown(self._events), self.epochs, 0
         self._passed = len(self._events)
         if self.epochs is not None and len(fresh) < len(self._events):
-            fresh = self._placed(replace(self.epochs))
+            fresh = self._place_events(replace(self.epochs))
         if not fresh:
-            return self._ended(b"")
+            return self._finish(b"")
         if self._reads_on:
-            return self._asks(ReadOn(self._next))
+            return self._set_request(ReadOn(self._next))
         self._next, self._skips = self._next + self._skips, 0
         if self._anchors:
-            return self._asks(Anchor(self._next - 1))
+            return self._set_request(Anchor(self._next - 1))
         # The time never goes back, even if the clock was set back: readers search the segments by time.
         at_ms = max(self._now_ms, self._last_ms, *[event.received_at_ms for event in fresh.values()])
         bodies = b"".join([body_sum(event).to_bytes(4) for event in fresh.values()]) if self.epochs else b""
-        keys, cursor = b"".join(fresh), self._cursor_behind()
+        keys, cursor = b"".join(fresh), self._cursor_after_events()
         events = tuple(fresh.values())
         came_ms = None if self._came_ms is None or self._came_ms >= events[-1].received_at_ms else self._came_ms
         segment = Segment(self._next, self._fence, self._first, at_ms, keys, cursor, bodies, came_ms)
-        return self._asks(Put(segment, events))
+        return self._set_request(Put(segment, events))
 
-    def _placed(self, epochs: Epochs) -> dict[bytes, StreamEvent]:
+    def _place_events(self, epochs: Epochs) -> dict[bytes, StreamEvent]:
         """Returns the new events, each under the first of its keys that is free; counts the others."""
         fresh: dict[bytes, StreamEvent] = {}
         self._epochs_after = epochs
@@ -227,7 +227,7 @@ class Appender:
             other_ms = 0
             for key in chain((event.key,), alternative_keys(event.key) if epochs.begins else ()):
                 digest = key_hash(key)
-                known = (came_ms, body_sum(fresh[digest])) if digest in fresh else self._known.came(digest)
+                known = (came_ms, body_sum(fresh[digest])) if digest in fresh else self._known.last_seen(digest)
                 if known is None:
                     fresh[digest] = event._replace(key=key)
                     break
@@ -244,7 +244,7 @@ class Appender:
                 self._conflicts += not is_known
         return fresh
 
-    def _cursor_behind(self) -> Cursor | None:
+    def _cursor_after_events(self) -> Cursor | None:
         """Returns the cursor after the events; the log's own if none has one or a newer connection saved the log's."""
         passed = self._events[: self._passed]
         last = next((event for event in reversed(passed) if event.cursor is not None), None)
@@ -257,12 +257,12 @@ class Appender:
         """Whether an earlier try of this append, whose answer was lost, wrote the segment."""
         return (segment.number, segment.fence, segment.first) == (number, self._fence, self._first)
 
-    def _ended(self, keys: bytes) -> Appended:
+    def _finish(self, keys: bytes) -> Appended:
         stored = len(keys) // HASH_BYTES
         appended = Appended(stored, len(self._events) - stored, self._conflicts)
         self._events, self._request, self.epochs = (), None, self._epochs_after
         return appended
 
-    def _asks(self, request: Request) -> Request:
+    def _set_request(self, request: Request) -> Request:
         self._request = request
         return request

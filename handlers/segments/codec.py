@@ -48,7 +48,7 @@ def event_bytes(event: StreamEvent) -> int:
     return body + len(event.key) + len(event.id or "") + len(event.name or "") + _EVENT_BYTES
 
 
-def parts(events: Sequence[StreamEvent]) -> Iterator[Sequence[StreamEvent]]:
+def split_into_parts(events: Sequence[StreamEvent]) -> Iterator[Sequence[StreamEvent]]:
     """Yields the events (at least one) in as few parts as fit a segment each.
 
     An event that is too large, or was too long to be read, is in a part by itself.

@@ -76,12 +76,12 @@ class KnownKeys:
     def __contains__(self, key: bytes) -> bool:
         return key in self._came
 
-    def came(self, key: bytes) -> tuple[int, int] | None:
+    def last_seen(self, key: bytes) -> tuple[int, int] | None:
         """Returns when the key last came, and the checksum of its body (0 if unknown); None for an unknown key."""
         segment = self._came.get(key)
         return None if segment is None else (segment.at_ms, segment.body_sum(key))
 
-    def unknown(self, events: Sequence[StreamEvent]) -> dict[bytes, StreamEvent]:
+    def select_unknown(self, events: Sequence[StreamEvent]) -> dict[bytes, StreamEvent]:
         """Returns the events with unknown keys, each once and in order, by the hash of its key."""
         digest = hashlib.sha256
         by_key = {digest(event.key.encode()).digest()[:HASH_BYTES]: event for event in events}

@@ -16,7 +16,7 @@ from handlers.framing.events import StreamEvent
 from handlers.segments.codec import WAITING_BYTES, event_bytes
 
 
-class Waiting:
+class WaitingEvents:
     """The waiting events of one connection."""
 
     def __init__(self, flush_ms: int) -> None:

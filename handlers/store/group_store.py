@@ -16,7 +16,7 @@ from typing import Any
 
 from handlers.connection.lease import Lease
 from handlers.group import GROUP
-from handlers.group.group_lease import GroupHeartbeat, GroupLease, alive_until_ms, composed, good_until_ms
+from handlers.group.group_lease import GroupHeartbeat, GroupLease, alive_until_ms, compose_lease, good_until_ms
 from handlers.store.control_record import lease_of
 from handlers.store.control_table import Table
 from handlers.store.ledger_records import live_record
@@ -73,7 +73,7 @@ def member_lease(item: Item, group: GroupLease) -> Lease:
     """
     own = lease_of(item)
     # A group is stopped when no member is left. So a member has joined since, and is about to begin.
-    seen = replace(composed(own, group), stop=own.stop)
+    seen = replace(compose_lease(own, group), stop=own.stop)
     if seen.connected_token > seen.released_token:
         return seen
     live = live_record(item) or {}

@@ -18,7 +18,7 @@ from handlers.connection.inputs import LOG
 from handlers.connection.lease import Lease
 from handlers.connection.spending import spending_of
 from handlers.errors import StoreUnavailable
-from handlers.group.group_lease import known_over, to_bury
+from handlers.group.group_lease import function_to_mark_ended, known_ended_turn
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.connection_store import Reply
 from handlers.store.control_writes import Change
@@ -77,7 +77,7 @@ class GroupedStore(KnownStreams):
         function, own = self._function, self._parse(self._state_of(stream_id).item).lease
         limit_ms = max(expires_at_ms, function.limit_ms)
         self._mark_dead_function(own, fence)
-        over = more.pop("over", 0) or known_over(own, self.lease)
+        over = more.pop("over", 0) or known_ended_turn(own, self.lease)
         self._state_of(stream_id).turn = fence
         reply = super().take_turn(stream_id, fence, limit_ms, now_ms, over=over, **more)
         if reply.is_done:
@@ -272,7 +272,7 @@ class GroupedStore(KnownStreams):
 
     def _mark_dead_function(self, own: Lease, fence: int) -> None:
         """Marks the dead function as ended that has the turn before connection `fence`."""
-        request_id = to_bury(own, self.lease, fence, self._clock_ms(), self._function.died)
+        request_id = function_to_mark_ended(own, self.lease, fence, self._clock_ms(), self._function.died)
         if request_id not in ("", self._function.request_id):
             _, self.lease = self._groups.mark_ended(request_id, self.lease.heartbeats[request_id])
 

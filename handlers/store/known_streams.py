@@ -16,7 +16,7 @@ from typing import Any
 
 from handlers.connection import epochs
 from handlers.connection.lease import Lease
-from handlers.group.group_lease import GroupLease, composed
+from handlers.group.group_lease import GroupLease, compose_lease
 from handlers.store import ledger_records
 from handlers.store.connection_store import Reply, Store
 from handlers.store.control_record import ControlRecord, epoch_of, to_record
@@ -160,7 +160,7 @@ class KnownStreams(Store):
         ):
             held.lag_ms = None  # the record shows another connection, or this one's end
         live = live_of_member(record.live, self.lease)
-        return replace(record, lease=composed(record.lease, self.lease), live=live)
+        return replace(record, lease=compose_lease(record.lease, self.lease), live=live)
 
     def _parse(self, item: Item) -> ControlRecord:
         """Returns the item's record: parsed once, although each heartbeat needs it."""

@@ -27,7 +27,7 @@ from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
 from handlers.segments.appending import Appender
-from handlers.segments.codec import pack, parts
+from handlers.segments.codec import pack, split_into_parts
 from handlers.segments.known import KnownKeys
 from handlers.segments.log_requests import (
     Anchor,
@@ -97,12 +97,12 @@ class SegmentWriter:
 
     def read_cursor(self) -> Cursor | None:
         """Returns where to resume according to the log; None if it has no cursor. Raises StoreUnavailable."""
-        self._perform_all(self._appender.opens(self.now_ms()))
+        self._perform_all(self._appender.find_end(self.now_ms()))
         return self._appender.cursor
 
     def read_window(self) -> Iterator[None]:
         """Reads the window, and yields after each request; raises StoreUnavailable."""
-        for begin in (self._appender.opens, partial(self._appender.append, first=0, events=())):
+        for begin in (self._appender.find_end, partial(self._appender.append, first=0, events=())):
             request = begin(self.now_ms())
             while request is not None and not isinstance(request, Appended):
                 request = self._appender.answered(self._perform(request))
@@ -111,7 +111,7 @@ class SegmentWriter:
     @property
     def has_all_keys(self) -> bool:
         """Whether it knows every key since the window began; False if there were too many."""
-        return self._appender.knows_all
+        return self._appender.has_all_keys
 
     def has_key(self, event_key: str) -> bool:
         """Whether it knows the key of an event in the log."""
@@ -120,7 +120,7 @@ class SegmentWriter:
     def write(self, first: int, events: Sequence[StreamEvent], came_ms: int | None = None) -> Written:
         """Returns how many `events` were new, known already, or dead-lettered; `first` and `came_ms` as in Write."""
         written, has_items = Written(0, 0), self._has_items()
-        for part in parts(events):
+        for part in split_into_parts(events):
             self._lone = None
             items = self._keys_stored_as_items([event.key for event in part]) if has_items else ()
             new = [event for event in part if event.key not in items] if items else part

@@ -26,7 +26,7 @@ class AddressRefused(OSError):
     """A name leads to an address that may not be connected to; the message holds neither."""
 
 
-def refusal(address: str, *, allow_private: bool) -> str:
+def address_refusal(address: str, *, allow_private: bool) -> str:
     """Returns in a phrase why no connection may be made to the IP address; "" if one may be made."""
     ip = _inner(ipaddress.ip_address(address.partition("%")[0]))
     if ip.is_link_local or (ip.version == 6 and ip in _AWS_LOCAL):
@@ -49,7 +49,7 @@ def resolve(host: str, port: int, *, allow_private: bool) -> list[str]:
     infos = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     addresses = list(dict.fromkeys(str(address[0]) for *_, address in infos))
     for address in addresses:
-        if why := refusal(address, allow_private=allow_private):
+        if why := address_refusal(address, allow_private=allow_private):
             raise AddressRefused(f"the upstream's name resolves to {why}")
     return addresses
 
@@ -64,7 +64,7 @@ def numeric_refusal(url: str, *, allow_private: bool) -> str:
         infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
         return ""
-    return next(filter(None, (refusal(str(at[0]), allow_private=allow_private) for *_, at in infos)), "")
+    return next(filter(None, (address_refusal(str(at[0]), allow_private=allow_private) for *_, at in infos)), "")
 
 
 def _inner(address: IPAddress) -> IPAddress:

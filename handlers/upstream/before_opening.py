@@ -11,7 +11,7 @@ import urllib3
 from handlers.connection.inputs import Closed
 from handlers.connection.opening_steps import ANSWER_BYTES, Answer, Ask
 from handlers.upstream.explained import explain
-from handlers.upstream.opening import RedirectRefused, opened
+from handlers.upstream.opening import RedirectRefused, open_response
 from handlers.upstream.standstill import elapsed_s
 from handlers.upstream.strict_response import StrictResponse
 
@@ -20,11 +20,11 @@ class ClosedHere(Exception):
     """The connection was closed by the main thread."""
 
 
-def asked(ask: Ask, limit_s: float, connected: Callable[[socket.socket], None]) -> Answer | Closed:
+def send_request(ask: Ask, limit_s: float, connected: Callable[[socket.socket], None]) -> Answer | Closed:
     """Returns the answer, within the limit, or why none came; `connected` is called with the socket."""
     timeout, until_s = urllib3.Timeout(connect=limit_s, read=limit_s), elapsed_s() + limit_s
     try:
-        with opened(ask.request, timeout, connected, StrictResponse, most_redirects=0) as response:
+        with open_response(ask.request, timeout, connected, StrictResponse, most_redirects=0) as response:
             body = b""
             while ask.with_body and (data := response.read1(ANSWER_BYTES)):
                 body += data

@@ -3,7 +3,7 @@ stops, and TCP slows the upstream down.
 
 The queue remembers since when each item waits: once it is full, the next bytes may have waited on the wire since then.
 Invariants: it never holds more than `limit_bytes`, except a single larger item; items are taken in order; no item that
-waits is older than `unread_s` says.
+waits is older than `unread_age_s` says.
 """
 
 import threading
@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 
 class Inbox(Generic[T]):
-    """The queue; one thread puts, another takes. The first calls `heard` after each item that was accepted."""
+    """The queue; one thread puts, another takes. The first calls `on_arrival` after each item that was accepted."""
 
-    def __init__(self, limit_bytes: int, heard: Callable[[], None] | None = None) -> None:
+    def __init__(self, limit_bytes: int, on_arrival: Callable[[], None] | None = None) -> None:
         self._limit_bytes = limit_bytes
-        self._heard = heard
+        self._on_arrival = on_arrival
         self._items: deque[tuple[T, int, float]] = deque()
         self._held_bytes = 0
         self._closed = False
@@ -40,7 +40,7 @@ class Inbox(Generic[T]):
         return round(self._blocked_s * 1000)
 
     @property
-    def taken_s(self) -> float:
+    def taken_age_s(self) -> float:
         """How long ago the oldest of the last taken items had come; 0 if none was taken.
 
         After the last item of a closed inbox: how long ago the first refused item came.
@@ -48,7 +48,7 @@ class Inbox(Generic[T]):
         return _ago(self._taken_since)
 
     @property
-    def unread_s(self) -> float | None:
+    def unread_age_s(self) -> float | None:
         """How long ago the oldest waiting item had come; None if none waits."""
         with self._changed:
             rest_since = self._rest_since if self._rests else None
@@ -78,8 +78,8 @@ class Inbox(Generic[T]):
             self._items.append((item, size_bytes, since))
             self._held_bytes += size_bytes
             self._changed.notify_all()
-        if self._heard is not None:
-            self._heard()
+        if self._on_arrival is not None:
+            self._on_arrival()
         return True
 
     def take(self, wait_s: float, most_bytes: int = 0) -> list[T]:
@@ -106,7 +106,7 @@ class Inbox(Generic[T]):
             self._changed.notify_all()
             return taken
 
-    def rest(self, for_s: float) -> None:
+    def pause(self, for_s: float) -> None:
         """Returns after `for_s`, or when the inbox is closed; the next item may have come since the call."""
         with self._changed:
             self._rests, self._rest_since = True, elapsed_s()
@@ -115,7 +115,7 @@ class Inbox(Generic[T]):
             if self._closed and self._refused_since is None:
                 self._refused_since = self._rest_since
 
-    def waited(self) -> None:
+    def record_wait(self) -> None:
         """Records that the reader had to wait for the next item: it has come now, whatever rest there was before."""
         self._rest_since = None
 

@@ -50,7 +50,7 @@ Watch = Callable[[socket.socket], None]
 
 
 @contextlib.contextmanager
-def opened(
+def open_response(
     request: UpstreamRequest,
     timeout: urllib3.Timeout,
     watch: Watch,
@@ -68,7 +68,7 @@ def opened(
             if location is None:
                 yield response
                 return
-            request = redirected(request, response.status, location)
+            request = follow_redirect(request, response.status, location)
     raise RedirectRefused(f"the upstream redirected more than {most_redirects} times")
 
 
@@ -87,12 +87,12 @@ class KeptConnections:
         """
         self._opened.now, begun_s = False, time.monotonic()
         try:
-            response = _asked(self._pool(request), request, timeout)
+            response = _send(self._pool(request), request, timeout)
         except exceptions.ProtocolError as error:
             is_prompt = time.monotonic() - begun_s < DROPPED_WITHIN_S
             if self._opened.now or not is_prompt or not isinstance(error.args[-1], ConnectionError):
                 raise
-            response = _asked(self._pool(request, is_new=True), request, timeout)
+            response = _send(self._pool(request, is_new=True), request, timeout)
         try:
             if response.status in _REDIRECTS and response.headers.get("location") is not None:
                 raise RedirectRefused("the upstream redirected, and this request follows no redirect")
@@ -127,11 +127,11 @@ def _pool_of(request: UpstreamRequest, response_class: ResponseClass, watch: Wat
         trusted = tls() if request.trust is None else own_tls(request.trust)
     pools = urllib3.PoolManager(1, cert_reqs="CERT_REQUIRED", ssl_context=trusted, **sizes)
     pool: Any = pools.connection_from_url(request.address)
-    pool.ConnectionCls = _checked(pool.ConnectionCls, response_class, request.allow_private, watch)
+    pool.ConnectionCls = _checking_class(pool.ConnectionCls, response_class, request.allow_private, watch)
     return pool
 
 
-def _asked(pool: Any, request: UpstreamRequest, timeout: urllib3.Timeout) -> Any:
+def _send(pool: Any, request: UpstreamRequest, timeout: urllib3.Timeout) -> Any:
     """Returns the answer to the request, its body unread and not decoded: urllib3's decoders ignore damage."""
     return pool.urlopen(
         request.method,
@@ -146,7 +146,7 @@ def _asked(pool: Any, request: UpstreamRequest, timeout: urllib3.Timeout) -> Any
     )
 
 
-def led(request: UpstreamRequest, address: str) -> UpstreamRequest:
+def redirect_to_ticket(request: UpstreamRequest, address: str) -> UpstreamRequest:
     """Returns the request at the address that a ticket gives, as after a redirect; raises RedirectRefused.
 
     The other values from the ticket's server go there too: in messages, and in headers that hold no other secret.
@@ -160,13 +160,13 @@ def led(request: UpstreamRequest, address: str) -> UpstreamRequest:
         tells=request.tells - request.tickets,
     )
     try:
-        opened = redirected(without, 307, address)
+        opened = follow_redirect(without, 307, address)
     except RedirectRefused as refused:
         raise RedirectRefused(str(refused).replace("the upstream redirected", "the ticket leads")) from None
     return replace(opened, secrets=request.secrets, portable=request.portable, tells=request.tells)
 
 
-def redirected(request: UpstreamRequest, status: int, location: str) -> UpstreamRequest:
+def follow_redirect(request: UpstreamRequest, status: int, location: str) -> UpstreamRequest:
     """Returns the request after a redirect; raises RedirectRefused if it must not be followed."""
     try:
         address = urljoin(request.address, location).partition("#")[0]
@@ -216,14 +216,14 @@ def _answer(
 ) -> Iterator[urllib3.BaseHTTPResponse]:
     # A pool of its own: no connection is shared, reused or retried without the manager's knowledge.
     with _pool_of(request, response_class, watch, maxsize=1, block=True) as pool:
-        response = _asked(pool, request, timeout)
+        response = _send(pool, request, timeout)
         try:
             yield response
         finally:
             response.close()
 
 
-def _checked(connection_class: Any, answer_class: ResponseClass, allow_private: bool, watch: Watch) -> Any:
+def _checking_class(connection_class: Any, answer_class: ResponseClass, allow_private: bool, watch: Watch) -> Any:
     """Returns the class whose sockets connect only to allowed addresses and are passed to `watch` before requests."""
 
     class Checked(connection_class):  # type: ignore[misc]

@@ -19,10 +19,10 @@ from handlers.connection.opening_steps import Ask, Call, Preparation, Unready, o
 from handlers.framing import content_codings
 from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
-from handlers.upstream.before_opening import ClosedHere, asked
+from handlers.upstream.before_opening import ClosedHere, send_request
 from handlers.upstream.explained import explain
 from handlers.upstream.inbox import Inbox
-from handlers.upstream.opening import ResponseClass, led, opened
+from handlers.upstream.opening import ResponseClass, open_response, redirect_to_ticket
 from handlers.upstream.socket_response import SWITCHED, Outbox, SocketResponse, check_switch, new_key
 from handlers.upstream.standstill import Pulse, elapsed_s, waiting_bytes
 from handlers.upstream.strict_response import BUFFER_BYTES, JoiningResponse, StrictResponse
@@ -55,7 +55,7 @@ class Share:
 
     chunk_bytes: int
     inbox_bytes: int
-    heard: Callable[[], None] | None = None
+    on_arrival: Callable[[], None] | None = None
 
 
 ALONE = Share(CHUNK_BYTES, INBOX_BYTES)
@@ -94,7 +94,7 @@ class Upstream:
         self._connect_timeout_s = connect_timeout_s
         self._stall_after_s = stall_after_s
         self._rest_s = rest_s
-        self._inbox: Inbox[Arrival] = Inbox(share.inbox_bytes, share.heard)
+        self._inbox: Inbox[Arrival] = Inbox(share.inbox_bytes, share.on_arrival)
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._closed = False
@@ -110,16 +110,16 @@ class Upstream:
         return self._inbox.blocked_ms
 
     @property
-    def taken_s(self) -> float:
+    def taken_age_s(self) -> float:
         """How long ago the bytes that `get` last returned had arrived."""
-        return self._inbox.taken_s
+        return self._inbox.taken_age_s
 
     @property
-    def unread_s(self) -> float | None:
+    def unread_age_s(self) -> float | None:
         """How long ago the oldest bytes that `get` has not returned yet had arrived; None if there are none."""
-        unread_s = self._inbox.unread_s
+        unread_s = self._inbox.unread_age_s
         # After a standstill this may be called before the reader's thread runs.
-        waits_s = self._waits_s()
+        waits_s = self._waiting_since_s()
         return unread_s if waits_s is None else max(unread_s or 0, elapsed_s() - waits_s)
 
     def start(self) -> None:
@@ -143,7 +143,7 @@ class Upstream:
     def close(self, join_s: float = JOIN_S) -> None:
         """Closes the connection, whatever it is doing; `get` still returns what was read before."""
         # The inbox first: over TLS, bytes that are read after the shutdown may be ciphertext.
-        self._inbox.close(self._waits_s())
+        self._inbox.close(self._waiting_since_s())
         with self._lock:
             self._closed = True
             # On a WebSocket the last messages are sent first, by the thread that reads it.
@@ -170,30 +170,30 @@ class Upstream:
             # Bytes that are buffered above the socket are returned at once.
             has_waited = not is_waiting and elapsed_s() - began_s > AT_ONCE_S
             if has_waited:
-                self._inbox.waited()
+                self._inbox.record_wait()
             if has_waited or self._old_bytes < 0:
                 self._old_s = None
 
-    def _came_s(self) -> float | None:
+    def _earliest_arrival_s(self) -> float | None:
         """Returns the earliest instant at which the bytes just read may have come; None for now.
 
         After a standstill it is when the process last ran, until everything that came meanwhile is read. If a close
         came meanwhile, it stays at the socket, so everything before it counts as just as old.
         """
-        if self._pulse is not None and (still_s := self._pulse.still_s(self._checked_s)) is not None:
+        if self._pulse is not None and (still_s := self._pulse.last_run_before_s(self._checked_s)) is not None:
             self._checked_s = elapsed_s()
             self._old_s = still_s if self._old_s is None else self._old_s
             self._old_bytes = ABOVE_BYTES + self._waiting_bytes()
         return self._old_s
 
-    def _waits_s(self) -> float | None:
+    def _waiting_since_s(self) -> float | None:
         """Returns since when something from a standstill may wait at the socket; None if nothing does.
 
         The deciding thread calls this; after a standstill it may run before the reader's thread does.
         """
         if self._pulse is None:
             return None
-        still_s, now_s = self._pulse.still_s(self._checked_s), elapsed_s()
+        still_s, now_s = self._pulse.last_run_before_s(self._checked_s), elapsed_s()
         if still_s is None and self._old_s is None:
             return None
         if self._is_waiting():
@@ -226,11 +226,11 @@ class Upstream:
                     return
             # If the end of the connection ends the body, a cut-off looks the same, even over TLS: Python's sockets
             # accept an end without a close_notify.
-            self._inbox.put(Closed("ended_by_upstream"), came=self._came_s())
+            self._inbox.put(Closed("ended_by_upstream"), came=self._earliest_arrival_s())
         except Unready as error:
             self._inbox.put(error.closed)
         except Exception as error:
-            self._inbox.put(explain(error, self._stall_after_s), came=self._came_s())
+            self._inbox.put(explain(error, self._stall_after_s), came=self._earliest_arrival_s())
         finally:
             with self._lock:
                 self._socket = None
@@ -247,15 +247,15 @@ class Upstream:
         step = next(steps)
         while True:
             if isinstance(step, Ask):
-                step = steps.send(asked(step, self._connect_timeout_s, self._connected))
+                step = steps.send(send_request(step, self._connect_timeout_s, self._hold_socket))
                 continue
             if isinstance(step, Call):
                 step = steps.send(step.run())
                 continue
-            request = led(step.request, step.opens) if step.opens else step.request
+            request = redirect_to_ticket(step.request, step.opens) if step.opens else step.request
             if self._outbox is not None:
                 request = replace(request, headers={**request.headers, "sec-websocket-key": new_key()})
-            with opened(request, self._timeout, self._connected, self._response_class) as response:
+            with open_response(request, self._timeout, self._hold_socket, self._response_class) as response:
                 try:
                     following = steps.send(response.status)
                 except StopIteration:
@@ -278,21 +278,21 @@ class Upstream:
         piece = b""
         # stream() and iteration hold a close-delimited body back until a block is full; read1() does not.
         while data := self._read(response):
-            came_s = self._came_s()
+            came_s = self._earliest_arrival_s()
             for piece in body.pieces(data):
                 if not self._inbox.put(Chunk(piece), len(piece), came_s):
                     self._flush()
                     return False
             # A short read may also be the end of what was buffered, while more waits at the socket.
             if self._rest_s and len(data) < LITTLE_BYTES and not self._is_waiting():
-                self._inbox.rest(self._rest_s)
+                self._inbox.pause(self._rest_s)
         body.close()
         # The JSON of a long poll seldom ends with the LF that ends a line. Its length shows that it is whole.
         if opened.is_one_json and self._most_bytes and piece[-1:] in (b"}", b"]"):
-            self._inbox.put(Chunk(b"\n"), 1, self._came_s())
+            self._inbox.put(Chunk(b"\n"), 1, self._earliest_arrival_s())
         return True
 
-    def _connected(self, connected: socket.socket) -> None:
+    def _hold_socket(self, connected: socket.socket) -> None:
         """Records the socket for `close`; raises if `close` was called already, so that nothing is sent."""
         with self._lock:
             self._socket = connected

@@ -87,20 +87,20 @@ class Outbox:
             if not self._is_over and not self._closes:
                 self._frames.append(memoryview(frame))
                 self._bytes += len(frame)
-                self._rings()
+                self._wake_reader()
 
     def close(self) -> bool:
         """Tells the reader to send what it can at once and end; returns whether it reads the socket at all."""
         with self._lock:
             self._closes = True
-            self._rings()
+            self._wake_reader()
             return self._wake is not None
 
     def begin(self) -> None:
         """Lets the reader wait for the outbox too from now on."""
         with self._lock:
             self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            self._rings()
+            self._wake_reader()
 
     def end(self) -> None:
         """The reader has ended."""
@@ -110,7 +110,7 @@ class Outbox:
                 os.close(self._wake)
                 self._wake = None
 
-    def _rings(self) -> None:
+    def _wake_reader(self) -> None:
         if self._wake is not None:
             os.eventfd_write(self._wake, 1)
 
@@ -171,11 +171,11 @@ class SocketResponse(StrictResponse):
             return super().read1(n)
         if not self._has_begun:
             self._has_begun = True
-            self._lines.body_goes_on()
+            self._lines.begin_body()
             self._sock.setblocking(False)
             self._outbox.begin()
         # Bytes that came with the headers are in the buffer above the socket.
-        if held := self._lines.held()[: n if n >= 0 else None]:
+        if held := self._lines.buffered()[: n if n >= 0 else None]:
             self._lines.read(len(held))
             return held
         return self._outbox.receive(self._sock, n, self._limit_s)

@@ -28,7 +28,7 @@ elapsed_s = functools.partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME"
 
 
 class Pulse:
-    """When the process ran: `ticks` is called every `TICK_S` while it runs; `now_s` is its clock."""
+    """When the process ran: `tick` is called every `TICK_S` while it runs; `now_s` is its clock."""
 
     def __init__(self, now_s: Callable[[], float] = elapsed_s) -> None:
         self._now_s = now_s
@@ -37,7 +37,7 @@ class Pulse:
         self._stills: list[tuple[float, float]] = []
         self._lock = threading.Lock()
 
-    def ticks(self) -> float:
+    def tick(self) -> float:
         """Records that the process runs; returns the time."""
         with self._lock:
             now_s = self._now_s()
@@ -50,11 +50,11 @@ class Pulse:
             self._ran_s = now_s
             return now_s
 
-    def still_s(self, since_s: float) -> float | None:
+    def last_run_before_s(self, since_s: float) -> float | None:
         """Returns when the process last ran before the first standstill that ended after `since_s`, or None."""
         # This is called for each arrival, and there is rarely a standstill.
         if self._now_s() - self._ran_s > STILL_S:
-            self.ticks()
+            self.tick()
         if not self._stills or self._stills[-1][1] <= since_s:
             return None
         with self._lock:
@@ -80,7 +80,7 @@ class Ticker:
 
     def _run(self) -> None:
         while not self._block.acquire(timeout=TICK_S):
-            self.pulse.ticks()
+            self.pulse.tick()
 
 
 def waiting_bytes(connected: socket.socket) -> int:

@@ -77,14 +77,14 @@ class StrictResponse(http.client.HTTPResponse):
     def read1(self, n: int = -1) -> bytes:
         """Returns the next bytes of the body, from one chunk at most; none at its end."""
         if self.fp is None or not self.chunked:
-            self._lines.body_goes_on()
+            self._lines.begin_body()
             return super().read1(n)
         if not self._chunk_left:
             self._chunk_left = self._next_chunk()
             if not self._chunk_left:
                 self.close()
                 return b""
-        self._lines.body_goes_on()
+        self._lines.begin_body()
         data: bytes = self.fp.read1(min(n, self._chunk_left) if n >= 0 else self._chunk_left)
         if not data:
             raise http.client.IncompleteRead(b"")
@@ -117,7 +117,7 @@ class JoiningResponse(StrictResponse):
         data = super().read1(n)
         if self._chunk_left != 0 or not data:
             return data
-        held = self._lines.held()
+        held = self._lines.buffered()
         pieces, at, left = [data], 0, n - len(data)
         # Anything but a whole chunk in its plainest form is for `_next_chunk`.
         while (match := _NEXT_CHUNK.match(held, at)) is not None:
@@ -140,12 +140,12 @@ class _Lines(io.BufferedReader):
         self.last = b""
         super().__init__(self._timed, BUFFER_BYTES)
 
-    def body_goes_on(self) -> None:
+    def begin_body(self) -> None:
         """Records that the body follows; the count of bytes in lines begins anew after it."""
         self._line_bytes = 0
         self._timed.stop()
 
-    def held(self) -> bytes:
+    def buffered(self) -> bytes:
         """Returns the bytes that have arrived and are not read yet; does not wait."""
         self._timed.is_held_back = True
         try:

@@ -5,8 +5,8 @@ there are. The run that reaches the last stream ends the round: with the runs be
 away. Until then the numbers are those of the last round, or of the unfinished round if they are worse. Otherwise an
 alarm would see a better minute only because the worst stream was not checked in it.
 
-A group costs one read: if its functions report that all its streams are connected (`is_well`), only the group's lease
-is read. The ids of groups sort before those of streams, so a round begins with the groups.
+A group costs one read: if its functions report that all its streams are connected (`is_all_connected`), only the
+group's lease is read. The ids of groups sort before those of streams, so a round begins with the groups.
 
 Invariants: nothing is written. A lease that cannot be read whole is named, and hides no other lease. A check keeps only
 the groups, the ids of streams that are not well, and at most `Turn.most` leases. A stream in a group is a suspect only
@@ -22,7 +22,7 @@ from handlers.connection import epochs
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.connection.orphans import is_suspect
 from handlers.group import is_group
-from handlers.group.group_lease import GroupLease, is_well
+from handlers.group.group_lease import GroupLease, is_all_connected
 from handlers.store import control_record, typed_values
 from handlers.store.control_record import ATTRIBUTES, damaged_attributes, epoch_of
 from handlers.store.control_table import KEYS
@@ -162,7 +162,7 @@ class Rounds:
         self._groups[group_id], lease = group_lease(item), lease_of_group(item)
         if is_suspect(lease, now_ms):
             self._suspects.offer(group_id, lease)
-        return lease.execution if is_well(self._groups[group_id], now_ms) else None
+        return lease.execution if is_all_connected(self._groups[group_id], now_ms) else None
 
     def _check_lease(self, seen: Findings, stream_id: str, item: typed_values.Item, now_ms: int) -> None:
         # Damage of other attributes is in the cursor and the ledger, which do not matter here.

@@ -17,7 +17,7 @@ from handlers.errors import InvalidRequest
 from handlers.group import GROUP, is_group
 from handlers.group.next_step import BROKEN, Delays
 from handlers.profile.behaviour import Profile
-from handlers.run.group_ports import GroupTables, Needs, ReadProfiles, reports_to
+from handlers.run.group_ports import GroupTables, Needs, ReadProfiles, reporter_to
 from handlers.run.group_profiles import PROFILES
 from handlers.store import typed_values
 from handlers.store.group_store import group_lease, live_of_member
@@ -143,7 +143,7 @@ class Group(World):
             if report.outcome.error == BROKEN and member is not None:
                 member.blame("unnamed-ends", f"a connection ended by {report.outcome.message}")
 
-        reports = reports_to(lambda: account.queue, QUEUE_URL)
+        reports = reporter_to(lambda: account.queue, QUEUE_URL)
         return group_needs(
             function,
             slot_of,

@@ -11,7 +11,7 @@ from typing import Any
 from handlers.connection.effects import Outcome
 from handlers.connection.gap_record import Gap, Repair
 from handlers.errors import StoreUnavailable
-from handlers.repair.function import repairs
+from handlers.repair.function import repair_streams
 from handlers.repair.gap_ports import Deps
 from handlers.repair.work import RepairWork, start_due
 from handlers.run.group_ports import Needs
@@ -94,7 +94,7 @@ class Repairers:
             left_ms=lambda: limit_ms - MARGIN_MS - self._clock.now_ms(),
             holder=f"repair-{function.task.number}",
         )
-        return repairs(deps, world.stream)
+        return repair_streams(deps, world.stream)
 
     def _ended(self, number: int, outcome: Outcome) -> None:
         self._world.say(f"repair-{number} ends: {outcome.error or outcome.status} ({outcome.message})")

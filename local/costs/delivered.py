@@ -20,7 +20,7 @@ from handlers.deliver.table_records import decode_image
 from handlers.deliver.worker import BATCH
 from handlers.framing.events import StreamEvent
 from handlers.profile.deliver_field import S3_WAIT_S, Target
-from handlers.run.connection_metrics import By, kept
+from handlers.run.connection_metrics import By, metrics_to_keep
 from handlers.store.event_items import event_item
 from local.costs import stage_costs
 from local.costs.deployed_tables import Table, events_table
@@ -209,7 +209,7 @@ def _function_usd(
 def fixed_usd(kinds: Sequence[str], settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
     """What a stage also pays if a profile delivers: alarms, sweeps, and the metrics of successes."""
     by: By = settings["metrics_by"]
-    usual = kept(dict(zip(delivery_metrics.NAMES, (1, 0, 0), strict=True)), by)
+    usual = metrics_to_keep(dict(zip(delivery_metrics.NAMES, (1, 0, 0), strict=True)), by)
     # Metrics by stream belong to each stream; the lag belongs to the stage.
     metrics = len(usual) * {"stage": 1, "profile": len(kinds), "stream": 0}[by] + 1
     figures = stage_costs.measured()

@@ -14,10 +14,10 @@ from handlers.connection.effects import Progress
 from handlers.connection.gap_record import OPEN, Gap
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
-from handlers.repair.function import repairs
+from handlers.repair.function import repair_streams
 from handlers.repair.gap_ports import Deps
 from handlers.repair.work import RepairWork
-from handlers.run.group_ports import performed
+from handlers.run.group_ports import perform_needs
 from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import EventReader
 from handlers.store.ledger_records import connection_item, connection_key, gap_item
@@ -108,7 +108,7 @@ def counted(events: int, event_bytes: int = 200) -> Counted:
     def wait(for_s: float) -> None:
         now[0] += round(for_s * 1000)
 
-    performed(repairs(deps, "cost"), ask, wait)
+    perform_needs(repair_streams(deps, "cost"), ask, wait)
     return Counted(meter.counts - before, now[0] - began_ms + START_MS, len(rest.asked))
 
 

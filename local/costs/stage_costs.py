@@ -15,7 +15,7 @@ from typing import Any
 from handlers.connection.steps import Report
 from handlers.group import GROUP
 from handlers.group.group_lease import GroupHeartbeat
-from handlers.run.connection_metrics import kept, numbers
+from handlers.run.connection_metrics import metrics_to_keep, numbers
 from handlers.store.group_store import heartbeat_name, heartbeat_value
 from handlers.store.leases import Leases
 from handlers.store.typed_values import DAY_S
@@ -72,7 +72,7 @@ def stream_metrics_usd(
     reports: Sequence[Report], length_s: float, settings: Mapping[str, Any], prices: Prices
 ) -> float:
     """The cost of the metrics of connections with these ends; each is billed by the hours in which it has data."""
-    seen = Counter(name for report in reports for name in kept(numbers(report, 0), settings["metrics_by"]))
+    seen = Counter(name for report in reports for name in metrics_to_keep(numbers(report, 0), settings["metrics_by"]))
     hours = length_s / HOUR_S
     return sum(min(1.0, times / hours) for times in seen.values()) * prices.usd("cloudwatch", "metric_month")
 

@@ -25,7 +25,7 @@ from handlers.profile.parse import parse
 from handlers.profile.secret_references import Secrets
 from handlers.profile.tls_field import Trust
 from handlers.profile.upstream_requests import request_of
-from handlers.run.ports import prepared
+from handlers.run.ports import preparation_of
 from handlers.upstream.reader import Upstream
 from local import stages
 from local.profiles.profile_files import toml
@@ -126,7 +126,7 @@ def probe(address: Address, framing: str, seconds: float, cursor: str | None = N
         secrets = SecretValues(boto3.client, stages.names(address.stage)["secrets"]).read(profile.secrets)
     # A token of EKS is signed with the credentials of whoever probes.
     tokens = Tokens(threading.Lock, sign=functools.partial(sign_cluster_token, None))
-    before = prepared(profile, _NAME, cursor, secrets, lambda: round(1000 * time.monotonic()), tokens)
+    before = preparation_of(profile, _NAME, cursor, secrets, lambda: round(1000 * time.monotonic()), tokens)
     request = request_of(profile, _NAME, cursor, secrets)
     upstream = Upstream(request, connect_timeout_s=10, stall_after_s=max(1.0, seconds), before=before)
     seen, until_s = Probe(secrets=tuple(secrets.values())), time.monotonic() + seconds

@@ -10,7 +10,8 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.repair.fetching import fetch
 from handlers.repair.gap_edges import is_named
-from handlers.repair.pages import BadPage, is_end, numbered, page, request
+from handlers.repair.pages import BadPage, is_end, numbered, page_request
+from handlers.repair.pages import read as read_page
 from handlers.repair.walking import PATIENT_S, PATIENT_TIMES
 from local.printable import printable
 
@@ -41,7 +42,7 @@ def compare(
     far = next((edges[end] for end, bounds in bounded if field.edges <= bounds), None)
     while address and pages < field.pages and not (far in items and wanted.keys() <= items.keys()):
         try:
-            answer = fetch(request(profile, field, address, secrets))
+            answer = fetch(page_request(profile, field, address, secrets))
             if answer.problem and patience and 0 < (answer.retry_after_s or 0) <= PATIENT_S:
                 patience -= 1
                 time.sleep(answer.retry_after_s or 0)
@@ -50,7 +51,7 @@ def compare(
                 break
             if answer.problem:
                 raise BadPage(answer.problem)
-            read = page(field, address, pages, answer, 0)
+            read = read_page(field, address, pages, answer, 0)
         except (BadPage, ProfileError) as problem:
             say(f"repair: {problem}")
             return False

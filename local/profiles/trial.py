@@ -36,7 +36,7 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference, Secrets
 from handlers.profile.upstream_requests import request_of
-from handlers.run.ports import prepared
+from handlers.run.ports import preparation_of
 from handlers.run.refresh_tokens import RefreshTokens
 from handlers.tls import check_trust
 from handlers.upstream.reader import Upstream
@@ -196,7 +196,9 @@ def _try(profile: Profile, arguments: argparse.Namespace, values_of: ValuesOf) -
     tokens, stream_id = Tokens(threading.Lock, shared, SIGN), arguments.stream_id
     upstream = Upstream(
         request,
-        before=prepared(profile, stream_id, arguments.cursor, values, lambda: round(1000 * time.monotonic()), tokens),
+        before=preparation_of(
+            profile, stream_id, arguments.cursor, values, lambda: round(1000 * time.monotonic()), tokens
+        ),
         connect_timeout_s=profile.connect_timeout_s,
         stall_after_s=profile.stall_after_s,
         joins=profile.joins_chunks,
@@ -226,7 +228,7 @@ def _compared(trial: Trial, stream_id: str, values_of: ValuesOf, shared: Refresh
     own = profile.secrets if profile.repair.headers is None else []
     tokens = OwnTokens(lambda: time.time_ns() // 1_000_000, shared, SIGN)
     try:
-        secrets = tokens.added(profile, values_of([*profile.repair.secrets, *own]))
+        secrets = tokens.add_token(profile, values_of([*profile.repair.secrets, *own]))
     except StreamDropped as problem:
         print(f"repair: {problem}")
         return False

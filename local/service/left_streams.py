@@ -174,7 +174,9 @@ class LeftStreams:
 
 def _described(known: KnownExecution) -> ExecutionDescription:
     output = known.closing.output if known.closing is not None else None
-    return ExecutionDescription(known.opening.arn, judge_execution(known.status, output or ""), known.opening.started_ms)
+    return ExecutionDescription(
+        known.opening.arn, judge_execution(known.status, output or ""), known.opening.started_ms
+    )
 
 
 async def repair_overdue(work: Callable[[], RepairWork], invoke: Callable[[str], Awaitable[Any]]) -> None:

@@ -14,7 +14,7 @@ from handlers.connection.effects import Claim, MarkConnected, Write
 from handlers.connection.failures import was_accepted
 from handlers.connection.inputs import Claimed, StoreFailed
 from handlers.connection.steps import Answer, ChangeBackoff, Ended, Invocation, ReadBackoff, Report, Step, Steps
-from handlers.group.next_step import Keeps
+from handlers.group.next_step import ShouldKeep
 from handlers.profile.secret_references import Secrets
 from handlers.run.ports import NO_TIME
 from local.simulation.slots import Slot, Upstream, each
@@ -225,7 +225,7 @@ class NotedSlot(Slot):
             self._drawn[round(1000 * value)] = 1000 * most
         return value
 
-    def keeps(self, keeps: Keeps) -> Keeps:
+    def keeps(self, keeps: ShouldKeep) -> ShouldKeep:
         """Records each back-off of the group's function, the only time at which it calls `keeps`.
 
         After a back-off the count of failures begins again, as after the machine's back-off between two functions, and

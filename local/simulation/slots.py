@@ -15,13 +15,13 @@ from handlers.connection.lease import Lease
 from handlers.connection.opening_steps import Preparation, Tokens
 from handlers.connection.reconnection import attempts
 from handlers.connection.steps import Answer, Invocation, Report, Step, Steps
-from handlers.group.next_step import Delays, Keeps, Kept, kept
+from handlers.group.next_step import Delays, ShouldKeep, StreamEnd, keep_connected
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Reference, Secrets
 from handlers.run.group_function import group_steps
-from handlers.run.group_ports import GroupPorts, GroupTables, Needs, ReadProfiles, Reports, Wait
+from handlers.run.group_ports import GroupPorts, GroupTables, Needs, ReadProfiles, ReportEnd, Wait
 from handlers.run.performer import Performer
-from handlers.run.ports import LogReport, OpenUpstream, Ports, Threads, prepared
+from handlers.run.ports import LogReport, OpenUpstream, Ports, Threads, preparation_of
 from handlers.run.requests import Requests
 from handlers.store.connection_store import Store
 from handlers.upstream.reader import Share
@@ -100,7 +100,7 @@ class Slot:
     def lease_changed(self) -> None:
         """Called when the stream's lease has changed; the function reads it when it is due."""
 
-    def keeps(self, keeps: Keeps) -> Keeps:
+    def keeps(self, keeps: ShouldKeep) -> ShouldKeep:
         """Returns the function that decides whether the group's function connects the stream again."""
         return keeps
 
@@ -140,13 +140,13 @@ def stream_needs(
     function.slots[invocation.stream_id] = slot
     ports = Ports(**_ports(function, None if pool is None else lambda *_named: pool, log_report))
     performer: Performer[Report] = Performer(ports)
-    slot.tell = functools.partial(performer.tell, invocation.stream_id)
+    slot.tell = functools.partial(performer.notify, invocation.stream_id)
     steps = slot.filtered(attempts(profile, invocation, function.now_ms(), slot.draw))
     performer.begin(profile, invocation, steps, Requests(profile, store, invocation, function.now_ms))
     rung: set[str] = set()
     while True:
         is_busy = performer.turn(rung)
-        for _, report in performer.ended():
+        for _, report in performer.take_ended():
             if isinstance(report, Exception):
                 raise report
             return report.outcome
@@ -164,18 +164,20 @@ def group_needs(
     *,
     pool: Callable[[int, str], Threads] | None = None,
     log_report: LogReport = lambda *_: None,
-    reports: Reports = lambda *_: None,
+    reports: ReportEnd = lambda *_: None,
 ) -> Needs:
     """Returns the needs of a group's function; `slot_of` makes the slot of each stream, once."""
 
-    def kept_here(profile: Profile, who: Invocation, now_ms: int, delays: Delays, keeps: Keeps) -> Steps[Kept]:
+    def kept_here(
+        profile: Profile, who: Invocation, now_ms: int, delays: Delays, keeps: ShouldKeep
+    ) -> Steps[StreamEnd]:
         slot = function.slots.get(who.stream_id)
         if slot is None:
             slot = function.slots[who.stream_id] = slot_of(profile, who)
-        return slot.filtered(kept(profile, who, now_ms, delays, slot.keeps(keeps), slot.draw))
+        return slot.filtered(keep_connected(profile, who, now_ms, delays, slot.keeps(keeps), slot.draw))
 
     shared = _ports(function, pool, log_report)
-    ports = GroupPorts(**shared, kept=kept_here, profiles=profiles, reports=reports)
+    ports = GroupPorts(**shared, keep_connected=kept_here, profiles=profiles, report_end=reports)
     return group_steps(function.task.invocation, tables, delays, ports)
 
 
@@ -200,10 +202,10 @@ def _opens(function: VirtualFunction, tokens: Tokens) -> OpenUpstream:
     """Returns a function that opens the upstreams of a function's streams by their slots, with shared tokens."""
 
     def opens(stream: str, cursor: str | None, profile: Profile, values: Secrets, share: Share) -> VirtualReader:
-        assert share.heard is not None
+        assert share.on_arrival is not None
         slot: Slot = function.slots[stream]
-        slot.before = prepared(profile, stream, cursor, values, function.now_ms, tokens)
-        return slot.open(cursor, share.heard)
+        slot.before = preparation_of(profile, stream, cursor, values, function.now_ms, tokens)
+        return slot.open(cursor, share.on_arrival)
 
     return opens
 

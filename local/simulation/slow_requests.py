@@ -119,7 +119,7 @@ class VirtualPool(Answers):
         self._asked: deque[tuple[str, Requests]] = deque()
 
     def ask(self, stream_id: str, *requests: Callable[[], Any]) -> None:
-        """Makes a thread send the requests; `answered` has the last answer later."""
+        """Makes a thread send the requests; `take_answers` has the last answer later."""
         self._asked.append((stream_id, requests))
         self._begin()
 

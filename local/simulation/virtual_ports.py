@@ -47,7 +47,7 @@ class Answers:
     def __init__(self) -> None:
         self._answers: deque[tuple[str, Answered]] = deque()
 
-    def answered(self) -> Iterator[tuple[str, Answered]]:
+    def take_answers(self) -> Iterator[tuple[str, Answered]]:
         """Takes the answers that have arrived, each with its stream or name."""
         while self._answers:
             yield self._answers.popleft()
@@ -115,10 +115,10 @@ class VirtualReader:
         self._is_closed = False
         self.link: Any = None
         self.blocked_ms = 0
-        self.taken_s = 0.0
+        self.taken_age_s = 0.0
 
     @property
-    def unread_s(self) -> float | None:
+    def unread_age_s(self) -> float | None:
         """Returns how long the oldest arrival has been waiting; None if none waits."""
         return (self._now_ms() - self._inbox[0][1]) / 1000 if self._inbox else None
 
@@ -131,10 +131,10 @@ class VirtualReader:
     def get(self, wait_s: float) -> Arrival | None:  # noqa: ARG002  # it never waits
         """Returns the next arrival, or None."""
         if not self._inbox:
-            self.taken_s = 0.0
+            self.taken_age_s = 0.0
             return CLOSED_HERE if self._is_closed else None
         arrival, at_ms = self._inbox.popleft()
-        self.taken_s = (self._now_ms() - at_ms) / 1000
+        self.taken_age_s = (self._now_ms() - at_ms) / 1000
         return arrival
 
     def send(self, frame: bytes) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
 from handlers.connection.lease import Lease, LeaseView, lease_view, may_open
-from handlers.group.group_lease import GroupHeartbeat, GroupLease, composed, known_over
+from handlers.group.group_lease import GroupHeartbeat, GroupLease, compose_lease, known_ended_turn
 from handlers.group.next_step import NextStep
 from tests.chaos import explorer
 from tests.chaos.explorer import Violation
@@ -110,9 +110,9 @@ class Model(explorer.Model[World]):
             yield f"{name} reads the members", self._lists(world, one), True
         if one.is_unread or (roster.__dict__["_has_newer"] and self.rules.looks_at_newer):
             yield f"{name} reads its streams", self._looks(world, one), True
-        for stream in roster.to_open(one.now_ms):
+        for stream in roster.streams_to_open(one.now_ms):
             yield f"{name} claims {stream}", self._claims(world, one, stream), True
-        for stream in roster.leaving:
+        for stream in roster.former_members:
             yield f"{name} lets {stream} go", self._leaves(world, one, stream, NextStep.OVER), True
         for stream, conn in one.conns.items():
             yield from self._connection(world, one, stream, conn)
@@ -143,23 +143,23 @@ class Model(explorer.Model[World]):
     def _closes_all(self, one: Function) -> Function:
         one = one.thinking()
         for stream in one.conns:
-            one.roster.ended(stream, NextStep.AGAIN)
+            one.roster.mark_ended(stream, NextStep.AGAIN)
         return replace(one, conns={})
 
     def _lists(self, world: World, one: Function) -> World:
         one = one.thinking()
         version = self.rules.version_listed(world.group, one.roster.__dict__["_lease"])
-        one.roster.listed(version, {stream: str(stamp) for stream, stamp in world.members.items()})
+        one.roster.set_members(version, {stream: str(stamp) for stream, stamp in world.members.items()})
         # The records, which are read as well, show the streams that were asked to stop.
         return world.with_function(replace(one, is_unread=self.rules.looks_at_members))
 
     def _claims(self, world: World, one: Function, stream: str) -> World:
         one = one.thinking()
-        one.roster.begins(stream)
+        one.roster.mark_begun(stream)
         record = self.rules.claim(world.records[stream], one.token)
         if record is None:
             own = world.records[stream]
-            one.roster.ended(stream, NextStep.OVER if own.lease.stop or not own.joined else NextStep.RELIEVED)
+            one.roster.mark_ended(stream, NextStep.OVER if own.lease.stop or not own.joined else NextStep.RELIEVED)
             return world.with_function(one)
         if record.lease.stop:
             raise Violation("a stop is final", f"{stream} was claimed while its stop request stands")
@@ -188,7 +188,7 @@ class Model(explorer.Model[World]):
     def _waits_for_turn(self, world: World, one: Function, stream: str, conn: Conn) -> Next:
         """If two are forbidden: marks the older as ended, takes the turn, opens; closes if claimed again or stopped."""
         own, known = world.records[stream].lease, one.roster.__dict__["_lease"]
-        view = lease_view(composed(own, known), conn.fence)
+        view = lease_view(compose_lease(own, known), conn.fence)
         label = f"{one.request} {{}} {stream}"
         if own.connected_token == conn.fence:
             yield from self._opens(world, one, stream, conn)
@@ -200,7 +200,7 @@ class Model(explorer.Model[World]):
         request = self.rules.to_bury(own, known, conn.fence, one.died)
         if request:
             yield f"{one.request} buries {request}", _fed(self._buried(world, request, known), one), True
-        elif may_open(composed(own, known), conn.fence, NOW_MS, one.died) or known_over(own, known):
+        elif may_open(compose_lease(own, known), conn.fence, NOW_MS, one.died) or known_ended_turn(own, known):
             over = self.rules.over(own, known)
             record = self.rules.take_turn(world.records[stream], conn.fence, one.request, over)
             if record != world.records[stream]:
@@ -266,11 +266,11 @@ class Model(explorer.Model[World]):
         return self.policies[stream] == "forbids"
 
     def _lease_of(self, world: World, one: Function, stream: str) -> Lease:
-        return composed(self.rules.record_of(world.records, stream).lease, one.roster.__dict__["_lease"])
+        return compose_lease(self.rules.record_of(world.records, stream).lease, one.roster.__dict__["_lease"])
 
     def _explains(self, world: World, one: Function, stream: str, conn: Conn) -> Next:
         """Reads why the upstream closed a connection, and waits while another one that has claimed may still open."""
-        view = lease_view(composed(world.records[stream].lease, one.roster.__dict__["_lease"]), conn.fence)
+        view = lease_view(compose_lease(world.records[stream].lease, one.roster.__dict__["_lease"]), conn.fence)
         newer = any(
             other.conns[stream].fence > conn.fence and other.conns[stream].phase in ("claimed", "open")
             for other in world.functions
@@ -286,7 +286,7 @@ class Model(explorer.Model[World]):
         """Returns the world after the connection was closed and marked as released."""
         conn = one.conns.get(stream)
         one = one.with_conn(stream, None).thinking()
-        one.roster.ended(stream, next_step)
+        one.roster.mark_ended(stream, next_step)
         if conn is not None and (conn.phase != "claimed" or world.records[stream].lease.connected_token == conn.fence):
             world = world.with_record(stream, self.rules.release(world.records[stream], conn.fence))
         return world.with_function(one)
@@ -294,7 +294,7 @@ class Model(explorer.Model[World]):
     def _removals(self, world: World, one: Function) -> Next:
         """Removes a stream that is over from the group: first in its record, then from the members."""
         for stream in world.records:
-            joined = one.roster.removes(stream)
+            joined = one.roster.removal_of(stream)
             if joined is None:
                 continue
             record = world.records[stream]
@@ -303,7 +303,7 @@ class Model(explorer.Model[World]):
                 yield f"{one.request} writes that {stream} is out", out, True
                 continue
             after = one.thinking()
-            after.roster.removed(stream)
+            after.roster.mark_removed(stream)
             members = self.rules.remove(world.members, stream, int(joined))
             done = replace(world, members=members).with_function(after)
             yield f"{one.request} removes {stream}", done, True
@@ -357,7 +357,7 @@ class Model(explorer.Model[World]):
             f"r{token}", GroupHeartbeat(token, 0, ALIVE_MS)
         )
         roster = self.rules.roster(token, lease.execution, LAST_MS)
-        roster.sees(world.group, NOW_MS)
+        roster.apply_lease(world.group, NOW_MS)
         function = Function(token, lane, roster, {}, died=world.told[lane])
         return _lane(replace(world, functions=(*world.functions, function)), lane, "running")
 
@@ -415,5 +415,5 @@ def _now(world: World, one: Function) -> Function:
 def _fed(world: World, one: Function) -> World:
     """Returns the world after the function has read the group's lease."""
     one = one.thinking()
-    one.roster.sees(world.group, one.now_ms if not one.is_late else NOW_MS)
+    one.roster.apply_lease(world.group, one.now_ms if not one.is_late else NOW_MS)
     return world.with_function(one)

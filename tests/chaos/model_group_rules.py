@@ -96,8 +96,8 @@ class Rules:
 
     def to_bury(self, own: Lease, group: GroupLease, fence: int, died: str) -> str:
         """Returns the function that must be marked as ended before the turn is taken."""
-        return group_lease.to_bury(own, group, fence, NOW_MS, died)
+        return group_lease.function_to_mark_ended(own, group, fence, NOW_MS, died)
 
     def over(self, own: Lease, group: GroupLease) -> int:
         """Returns the connection that is known to be over."""
-        return group_lease.known_over(own, group)
+        return group_lease.known_ended_turn(own, group)

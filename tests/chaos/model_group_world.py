@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from handlers.connection.lease import Lease
-from handlers.group.group_lease import GroupHeartbeat, GroupLease, newer_lives
+from handlers.group.group_lease import GroupHeartbeat, GroupLease, is_newer_alive
 from handlers.group.roster import Roster
 from tests.chaos.explorer import Violation, ranks
 
@@ -84,7 +84,7 @@ class Function:
     def thinking(self) -> Function:
         """Returns a copy whose roster may be fed."""
         roster = copy.copy(self.roster)
-        for name in ("_parts", "_members"):
+        for name in ("_next_steps", "_members"):
             roster.__dict__[name] = dict(self.roster.__dict__[name])
         return replace(self, roster=roster)
 
@@ -157,7 +157,9 @@ class World:
         leases = [self.group, *(roster["_lease"] for roster in rosters)]
         functions: list[Any] = [*self.records.values(), *self.functions, self.group, *self.group.heartbeats.values()]
         tokens = ranks(one.token for one in functions)
-        versions = ranks([*(lease.version for lease in leases), *(roster["_listed"] or 0 for roster in rosters)])
+        versions = ranks(
+            [*(lease.version for lease in leases), *(roster["_members_version"] or 0 for roster in rosters)]
+        )
         stamps = ranks(
             [
                 *(one.stamp for one in self.asked),
@@ -175,11 +177,11 @@ class World:
                 tokens[one.token],
                 versions[inner["_lease"].version],
                 self.seen(one, inner["_lease"])[1:],
-                inner["_listed"] is not None and versions[inner["_listed"]],
+                inner["_members_version"] is not None and versions[inner["_members_version"]],
                 tuple(sorted((name, stamps[int(value)]) for name, value in inner["_members"].items())),
                 inner["_has_newer"],
                 inner["_lease"].token == one.token,
-                tuple(sorted((name, part.value if part else "") for name, part in inner["_parts"].items())),
+                tuple(sorted((name, part.value if part else "") for name, part in inner["_next_steps"].items())),
                 tuple(sorted((name, fences[name][conn.fence], conn.phase) for name, conn in one.conns.items())),
                 (one.is_unread, tokens[self._names(one.died)], one.is_late),
             )
@@ -229,7 +231,7 @@ class World:
             lease.token == one.token,
             lease.stop,
             lease.execution == self.group.execution,
-            newer_lives(lease, one.token, NOW_MS),
+            is_newer_alive(lease, one.token, NOW_MS),
             own is not None and own.is_ended,
             tuple(heartbeat and (heartbeat.until_ms, heartbeat.is_ended) for heartbeat in shown) if waits else (),
         )

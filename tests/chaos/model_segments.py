@@ -126,7 +126,7 @@ def _steps(search: Search, world: World) -> Iterator[tuple[str, World]]:
 
 def _claims(search: Search, world: World) -> World:
     appender = search.appender(len(world.writers) + 1, FOREVER_MS, anchors=False)
-    return replace(world, writers=(*world.writers, Writer(appender, appender.opens(1))))
+    return replace(world, writers=(*world.writers, Writer(appender, appender.find_end(1))))
 
 
 def _emits(world: World) -> World:

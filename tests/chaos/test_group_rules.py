@@ -36,7 +36,7 @@ def test_a_functions_back_off_may_end_a_row_of_tries_as_the_machines_does() -> N
 
 def test_a_function_whose_back_offs_are_not_drawn_is_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """With back-offs that are not drawn, the rule is broken, so it checks the back-off itself."""
-    monkeypatch.setattr(next_step, "rest_bounds_s", lambda *_of: (1, 1))
+    monkeypatch.setattr(next_step, "backoff_bounds_s", lambda *_of: (1, 1))
     assert "in-step" in broken()
 
 

@@ -43,7 +43,7 @@ class Reader:
     def __init__(self, world: "World", stream: str, script: Script) -> None:
         self._world, self._stream = world, stream
         self.arrivals = deque((world.now_ms + after_ms, arrival) for after_ms, arrival in script)
-        self.taken_s = 0.0
+        self.taken_age_s = 0.0
         self.is_closed = False
 
     @property
@@ -52,7 +52,7 @@ class Reader:
         return self.arrivals[0][0] if self.arrivals and not self.is_closed else None
 
     @property
-    def unread_s(self) -> float | None:
+    def unread_age_s(self) -> float | None:
         """Return for how long the oldest arrival has waited; None if none waits."""
         waited_ms = self._world.now_ms - self.arrivals[0][0] if self.arrivals else -1
         return waited_ms / 1000 if waited_ms >= 0 else None
@@ -63,7 +63,7 @@ class Reader:
             return None
         at_ms, arrival = self.arrivals.popleft()
         self._world.served.append(self._stream)
-        self.taken_s = (self._world.now_ms - at_ms) / 1000
+        self.taken_age_s = (self._world.now_ms - at_ms) / 1000
         return arrival
 
     def send(self, _frame: bytes) -> None:

@@ -106,7 +106,7 @@ def test_the_cursor_of_a_log_is_the_one_that_a_successor_resumes_from(
     assert asked(control, "GET")[1]["cursor"] == dict(zip(("value", "saved_at"), shown, strict=True))
     table = {"address": "http://127.0.0.1:1/", "allow_private": True, "framing": "sse", "store": "log"}
     invocation = Invocation("demo", "B", "", "request-2", FAR_MS, 0, 1_000, 1_000, 1_000)
-    (claim,) = Requests(parse("demo", table, {}), store, invocation, lambda: 5_000).of(Claim())
+    (claim,) = Requests(parse("demo", table, {}), store, invocation, lambda: 5_000).requests_of(Claim())
     assert claim().resumption.cursor == shown[0]
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.errors import InvalidRequest, StoreUnavailable
-from handlers.run.deployed_profiles import ask, read_profile, told
+from handlers.run.deployed_profiles import answer_profile_request, read_profile, request_profile
 from handlers.run.profile_source import Profiles
 from handlers.settings import Settings
 from tests.handlers.test_settings import environment
@@ -41,7 +41,7 @@ class Functions:
     def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:
         """Return the deployed function's answer."""
         self.invoked.append(FunctionName)
-        return answer(told(json.loads(Payload), self._profiles))
+        return answer(answer_profile_request(json.loads(Payload), self._profiles))
 
 
 def answer(said: object, **more: str) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def newer(tmp_path: Path) -> Profiles:
 def test_a_profile_is_the_one_that_is_deployed(older: Profiles, newer: Profiles) -> None:
     """A profile comes with its variables from the deployed function, invoked by the requesting function's own ARN."""
     functions = Functions(newer)
-    profile = ask(functions, ARN, "prices:eur", older)
+    profile = request_profile(functions, ARN, "prices:eur", older)
     assert profile == read_profile("prices:eur", newer)
     assert profile.address_for("prices:eur").startswith("http://127.0.0.1:8080/eur?key=")
     assert functions.invoked == [ARN]
@@ -74,7 +74,7 @@ def test_a_profile_is_the_one_that_is_deployed(older: Profiles, newer: Profiles)
 
 def test_the_answer_is_the_profiles_file(newer: Profiles) -> None:
     """The answer is the profile's file and its variables, so it contains names of secrets and no secret."""
-    assert told({"profile": "prices"}, newer) == {
+    assert answer_profile_request({"profile": "prices"}, newer) == {
         "text": SOUND,
         "upstreams": {"UPSTREAM_PRICES": "http://127.0.0.1:8080"},
     }
@@ -83,7 +83,7 @@ def test_the_answer_is_the_profiles_file(newer: Profiles) -> None:
 @pytest.mark.parametrize("event", [None, [], "profile", {}, {"profile": None}, {"profile": 7}, {"Profile": "prices"}])
 def test_any_other_event_gets_no_profile(newer: Profiles, event: object) -> None:
     """Only an event with a profile's name as a text gets a profile."""
-    assert told(event, newer) is None
+    assert answer_profile_request(event, newer) is None
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Profiles:
 @given(st.text(max_size=300) | st.sampled_from(["../prices", "./../prices", "..", "prices/../../prices", "/prices"]))
 def test_an_invalid_name_reads_no_other_file(beside: Profiles, name: str) -> None:
     """A name that is no profile of the function is reported as a problem, so no name reads another file."""
-    assert set(told({"profile": name}, beside) or {}) == {"problem"}
+    assert set(answer_profile_request({"profile": name}, beside) or {}) == {"problem"}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_missing_or_invalid_profile_is_refused_with_its_reason(
     if text is not None:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(InvalidRequest) as caught:
-        ask(Functions(newer), ARN, "prices", older)
+        request_profile(Functions(newer), ARN, "prices", older)
     assert str(caught.value).startswith(problem)
     assert "secret-value" not in str(caught.value)
     with pytest.raises(InvalidRequest) as own:
@@ -143,5 +143,5 @@ def test_a_missing_or_invalid_profile_is_refused_with_its_reason(
 def test_an_answer_without_a_profile_rejects_no_stream(older: Profiles, said: Any) -> None:
     """If the deployed function fails or answers in another format, the stream waits and the answer is not quoted."""
     with pytest.raises(StoreUnavailable) as caught:
-        ask(mock.Mock(**{"invoke.side_effect": [said]}), ARN, "prices:eur", older)
+        request_profile(mock.Mock(**{"invoke.side_effect": [said]}), ARN, "prices:eur", older)
     assert "secret-value" not in str(caught.value)

@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from handlers.aws.secret_values import SecretValues
-from handlers.run.examining import examined
+from handlers.run.examining import answer_examination
 from handlers.run.profile_source import Profiles
 from handlers.settings import Settings
 from tests.handlers.servers import Server, certificate, sends, serving
@@ -64,7 +64,7 @@ def test_a_profile_is_examined_without_a_request(private: str, tmp_path: Path) -
             ports = {"open": port(server), "tls": port(secure), "closed": closed.getsockname()[1], "private": private,
                      "scheme": "http" if private == "true" else "https"}  # fmt: skip
         (own.places.streams_dir / "prices.toml").write_text(SOUND % ports)
-        answer = examined(
+        answer = answer_examination(
             {"examine": ["prices", "none"]}, own, SecretValues(lambda _: Secrets(), "/streamkeeper/test/")
         )
         if private == "true":
@@ -95,5 +95,5 @@ def test_the_profiles_of_the_function_are_listed(tmp_path: Path) -> None:
     (own.places.streams_dir / "b.toml").touch()
     (own.places.streams_dir / "a.toml").touch()
     secrets = SecretValues(lambda _: Secrets(), "")
-    assert examined({"examine": []}, own, secrets) == {"profiles": ["a", "b"]}
-    assert [examined(event, own, secrets) for event in ({}, {"examine": "a"}, None)] == [None] * 3
+    assert answer_examination({"examine": []}, own, secrets) == {"profiles": ["a", "b"]}
+    assert [answer_examination(event, own, secrets) for event in ({}, {"examine": "a"}, None)] == [None] * 3

@@ -33,7 +33,7 @@ def test_connections_that_were_taken_over_are_summed_up_by_profile() -> None:
     for number in range(100):
         ended = report(connect_ms=number, stored=3, duplicates=1)
         log.report(profile("b" if number % 4 else "a"), WHO, ended, 100 - number)
-    assert dict(log.summed()) == {
+    assert dict(log.sums()) == {
         "a": {"Stored": 75, "Duplicates": 25, "DeadLettered": 0, "BlockedMs": 100, "ConnectMs": 96, "TakenOver": 25},
         "b": {"Stored": 225, "Duplicates": 75, "DeadLettered": 0, "BlockedMs": 99, "ConnectMs": 99, "TakenOver": 75},
     }
@@ -55,7 +55,7 @@ def test_a_connection_with_a_problem_is_logged_at_once(ended: Report) -> None:
     log = GroupLog(lambda *one: written.append((one[0].name, one[1].stream_id, one[2], one[3])))
     log.report(profile("a"), WHO, ended, 5)
     assert written == [("a", "#1", ended, 5)]
-    assert dict(log.summed()) == {}
+    assert dict(log.sums()) == {}
 
 
 def test_a_function_of_many_streams_logs_no_more_than_one_of_one() -> None:
@@ -63,7 +63,7 @@ def test_a_function_of_many_streams_logs_no_more_than_one_of_one() -> None:
     log = GroupLog(lambda *_: None)
     for _ in range(500):
         log.report(profile("a"), WHO, report(connect_ms=60_000, stored=10**6, duplicates=10**5), 10**5)
-    ((name, sums),) = log.summed()
+    ((name, sums),) = log.sums()
     found = document(sums, "StreamTakenOver", profile=name, service="s", namespace="n", by="stage", now_ms=10**12)
     assert "group" not in found
     said = document(

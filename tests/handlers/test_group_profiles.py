@@ -70,7 +70,7 @@ class Deployed:
     def answers(self, now_ms: int = 0) -> dict[str, str]:
         """Make the kept requests; return for each answered stream why it has no profile, or an empty text."""
         self.thread.works()
-        return {stream: str(problem or "") for stream, problem in self.profiles.answered(now_ms)}
+        return {stream: str(problem or "") for stream, problem in self.profiles.take_answers(now_ms)}
 
 
 def found(profiles: dict[str, Profile], stream: str) -> Profile:
@@ -104,7 +104,7 @@ def test_a_frame_that_no_shared_function_holds_is_refused_by_name() -> None:
     for is_asked in (True, False):
         with pytest.raises(InvalidRequest, match=r"^the profile .b. has max_frame_bytes = 4194305, and"):
             deployed.profiles.read("b", "joined")
-        assert deployed.profiles.asks("b", "joined") is is_asked
+        assert deployed.profiles.must_wait("b", "joined") is is_asked
         deployed.answers()
 
 
@@ -114,7 +114,7 @@ def test_streams_of_one_profile_share_a_request() -> None:
     for stream in ("a:1", "a:2", "b"):
         with pytest.raises(InvalidRequest, match="no profile is named"):
             deployed.profiles.read(stream, "joined")
-        assert deployed.profiles.asks(stream, "joined")
+        assert deployed.profiles.must_wait(stream, "joined")
     deployed.now["a"] = profile("a")
     assert deployed.answers() == {"a:1": "", "a:2": "", "b": "no profile is named 'b'"}
     assert (deployed.questions, deployed.threads) == (["a:1", "b"], ["profiles"])
@@ -128,12 +128,12 @@ def test_a_deployed_profile_that_does_not_suit_is_not_requested_twice() -> None:
     """If the deployed profile does not suit the stream, it is requested again only once the stream joins anew."""
     deployed = Deployed()
     deployed.now["a"] = profile("a", "https://example.com/{name}")
-    assert deployed.profiles.asks("a", "first")
+    assert deployed.profiles.must_wait("a", "first")
     assert deployed.answers() == {"a": ""}
     with pytest.raises(InvalidRequest):
         deployed.profiles.read("a", "joined")
-    assert not deployed.profiles.asks("a", "first")
-    assert deployed.profiles.asks("a", "second")
+    assert not deployed.profiles.must_wait("a", "first")
+    assert deployed.profiles.must_wait("a", "second")
     deployed.now["a"] = profile("a")
     assert deployed.answers() == {"a": ""}
     assert deployed.profiles.read("a", "joined") is deployed.now["a"]
@@ -147,15 +147,15 @@ def test_the_profile_of_a_rejected_stream_is_requested_once_it_joins_anew() -> N
     deployed = Deployed()
     deployed.own["a"] = wrong = profile("a", "https://example.com/wrong")
     assert deployed.profiles.read("a:1", "first") is wrong
-    deployed.profiles.rejected("a:1")
+    deployed.profiles.record_rejection("a:1")
     deployed.now["a"] = right = profile("a")
     for stream, joined in (("a:1", "second"), ("a:2", "first")):
         with pytest.raises(InvalidRequest, match="was rejected"):
             deployed.profiles.read(stream, joined)
-        assert deployed.profiles.asks(stream, joined)
+        assert deployed.profiles.must_wait(stream, joined)
     assert deployed.answers() == {"a:1": "", "a:2": ""}
     assert (deployed.questions, deployed.profiles.read("a:1", "second")) == (["a:1"], right)
-    deployed.profiles.rejected("a:1")
+    deployed.profiles.record_rejection("a:1")
     assert deployed.profiles.read("a:2", "first") is right  # a:2 was answered since it joined
     deployed.own["a"] = newer = profile("a", "https://example.com/newer")
     assert deployed.profiles.read("a:2", "first") is newer
@@ -166,12 +166,12 @@ def test_a_failed_request_for_a_profile_is_repeated(steps_ms: list[int]) -> None
     """A failed request is repeated at the first check AGAIN_MS later; streams that join meanwhile share its answer."""
     deployed, now_ms, failed_ms, expected = Deployed(), 0, 0, 1
     deployed.is_mute = True
-    assert deployed.profiles.asks("a:0", "joined")
+    assert deployed.profiles.must_wait("a:0", "joined")
     assert deployed.answers(now_ms) == {}
     for number, step_ms in enumerate(steps_ms, 1):
         now_ms += step_ms
         assert deployed.profiles.due_ms == failed_ms + AGAIN_MS
-        assert deployed.profiles.asks(f"a:{number}", "joined")
+        assert deployed.profiles.must_wait(f"a:{number}", "joined")
         assert deployed.answers(now_ms) == {}
         if now_ms >= failed_ms + AGAIN_MS:
             failed_ms, expected = now_ms, expected + 1

@@ -338,8 +338,8 @@ def test_the_first_claim_fixes_the_partitions() -> None:
     for number, partitions in ((1, 5), (2, 1)):
         requests = functions.requests(functions.profile(partitions=partitions), functions.invocation())
         event = StreamEvent(f"k{number}", "x", None, None, None, 0)
-        assert [isinstance(request(), Claimed) for request in requests.of(Claim())] == [True]
-        for write in requests.of(Write(number, 0, (event,))):
+        assert [isinstance(request(), Claimed) for request in requests.requests_of(Claim())] == [True]
+        for write in requests.requests_of(Write(number, 0, (event,))):
             write()
         key = {"PK": {"S": partition_key("demo", event.key, 5)}, "SK": {"S": event.key}}
         assert "Item" in functions.tables.get_item(TableName="events", Key=key)

@@ -10,12 +10,12 @@ from handlers.group.group_lease import (
     GroupHeartbeat,
     GroupLease,
     alive_until_ms,
-    composed,
+    compose_lease,
+    function_to_mark_ended,
     good_until_ms,
+    is_all_connected,
     is_away,
-    is_well,
-    known_over,
-    to_bury,
+    known_ended_turn,
     turns_of_others,
 )
 
@@ -45,32 +45,32 @@ def test_a_connection_lives_as_long_as_its_functions_heartbeat() -> None:
     """The record has the function's limit, and a heartbeat shortens it; the execution is the group's."""
     own = Lease(fence=7, connected_token=7, expires_at_ms=900, execution="E1", connected_by="r1")
     group = GroupLease(execution="E2", heartbeats={"r1": GroupHeartbeat(3, 80, 100), "r2": GroupHeartbeat(4, 90, 110)})
-    assert composed(own, group) == replace(own, expires_at_ms=100, execution="E2")
-    assert composed(replace(own, expires_at_ms=90), group).expires_at_ms == 90
+    assert compose_lease(own, group) == replace(own, expires_at_ms=100, execution="E2")
+    assert compose_lease(replace(own, expires_at_ms=90), group).expires_at_ms == 90
 
 
 def test_a_function_marked_as_ended_holds_no_stream() -> None:
     """The connection of a function that is marked as ended is over, and another may open."""
     own = Lease(fence=8, connected_token=7, expires_at_ms=900, connected_by="r1")
     group = GroupLease(heartbeats={"r1": GroupHeartbeat(3, 80, 100, is_ended=True)})
-    assert known_over(own, group) == 7
-    assert may_open(composed(own, group), 8, 99)
+    assert known_ended_turn(own, group) == 7
+    assert may_open(compose_lease(own, group), 8, 99)
 
 
 def test_a_function_is_marked_as_ended_before_its_turn_is_taken() -> None:
     """A function is marked as ended if its heartbeat ran out or its death is proved, and its connection is open."""
     own = Lease(fence=8, connected_token=7, released_token=6, connected_by="r1")
     group = GroupLease(heartbeats={"r1": GroupHeartbeat(3, 80, 100)})
-    assert [to_bury(own, group, 8, now_ms) for now_ms in (99, 100)] == ["", "r1"]
-    assert to_bury(own, group, 8, 99, "RequestId: r1 Error: Runtime exited") == "r1"
-    assert to_bury(own, group, 7, 100) == ""
-    assert to_bury(replace(own, released_token=7), group, 8, 100) == ""
+    assert [function_to_mark_ended(own, group, 8, now_ms) for now_ms in (99, 100)] == ["", "r1"]
+    assert function_to_mark_ended(own, group, 8, 99, "RequestId: r1 Error: Runtime exited") == "r1"
+    assert function_to_mark_ended(own, group, 7, 100) == ""
+    assert function_to_mark_ended(replace(own, released_token=7), group, 8, 100) == ""
 
 
 @given(records, groups)
 def test_the_counters_are_the_streams_own(own: Lease, group: GroupLease) -> None:
     """Composing changes no counter, hides no stop, and gives no connection more time than its record does."""
-    both = composed(own, group)
+    both = compose_lease(own, group)
     names = ("fence", "connected_token", "released_token", "holder", "connected_by", "ending", "stop_at_ms")
     assert all(getattr(both, name) == getattr(own, name) for name in names)
     assert both.stop == (own.stop or group.stop)
@@ -83,10 +83,10 @@ def test_no_connection_opens_before_the_earlier_ones_function_is_marked_as_ended
     own: Lease, group: GroupLease, now_ms: int, fence: int
 ) -> None:
     """Beside an earlier connection with time left, none opens unless that one is closed or marked as ended first."""
-    if not may_open(composed(own, group), fence, now_ms) or now_ms >= own.expires_at_ms:
+    if not may_open(compose_lease(own, group), fence, now_ms) or now_ms >= own.expires_at_ms:
         return
     is_open = own.released_token < own.connected_token < fence
-    assert not is_open or known_over(own, group) or to_bury(own, group, fence, now_ms)
+    assert not is_open or known_ended_turn(own, group) or function_to_mark_ended(own, group, fence, now_ms)
 
 
 def test_turns_of_others_change_with_each_turn_of_another_function() -> None:
@@ -111,8 +111,8 @@ def test_a_group_is_well_if_its_newest_living_function_says_so() -> None:
     """Only the newest living function says whether a group is well; a group without a function is not well."""
     older, newer = GroupHeartbeat(1, 0, 100, away=1), GroupHeartbeat(2, 0, 50)
     group = GroupLease(heartbeats={"r1": older, "r2": newer})
-    assert [is_well(group, now_ms) for now_ms in (49, 50, 100)] == [True, False, False]
-    assert not is_well(GroupLease(heartbeats={"r1": newer, "r2": replace(older, token=3)}), 0)
+    assert [is_all_connected(group, now_ms) for now_ms in (49, 50, 100)] == [True, False, False]
+    assert not is_all_connected(GroupLease(heartbeats={"r1": newer, "r2": replace(older, token=3)}), 0)
 
 
 def test_a_group_lived_until_its_last_heartbeat_runs_out() -> None:

@@ -12,7 +12,7 @@ from handlers.connection import ends
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.steps import Invocation
-from handlers.group.next_step import BROKEN, Delays, Kept, NextStep, kept, next_step, rest_bounds_s
+from handlers.group.next_step import BROKEN, Delays, NextStep, StreamEnd, backoff_bounds_s, keep_connected, next_step
 from handlers.profile.parse import parse
 from handlers.run.performer import Performer
 from handlers.store.event_items import partition_keys
@@ -54,12 +54,12 @@ class Group(World):
         self.tables = MemoryDynamoDB("events", "control")
         super().__init__(plain_store(self.tables), self._plays)
         self.openings = {name: iter(scripts) for name, scripts in openings.items()}
-        self.ended: dict[str, Kept | Exception] = {}
+        self.ended: dict[str, StreamEnd | Exception] = {}
         self.kept_until: dict[str, int] = {}
-        self.performer: Performer[Kept] = Performer(self.ports(), openings.__len__)
+        self.performer: Performer[StreamEnd] = Performer(self.ports(), openings.__len__)
         for name in openings:
             who = Invocation(f"demo:{name}", "A", "", "r1", LIFE_MS, 2_000, 1_000, 2_000, overlap_max_ms=0)
-            steps = kept(self.profile, who, 0, DELAYS, partial(self._is_kept, name), self.draw)
+            steps = keep_connected(self.profile, who, 0, DELAYS, partial(self._is_kept, name), self.draw)
             self.performer.begin(self.profile, who, steps, self.requests(self.profile, who))
 
     def _is_kept(self, name: str, now_ms: int) -> bool:
@@ -71,12 +71,12 @@ class Group(World):
             raise RuntimeError("a defect of the performer")
         return script
 
-    def keep(self, until_ms: int = LIFE_MS) -> dict[str, Kept | Exception]:
+    def keep(self, until_ms: int = LIFE_MS) -> dict[str, StreamEnd | Exception]:
         """Return the results of the streams that have ended by then."""
         rung: set[str] = set()
         while len(self.ended) < len(self.openings):
             is_busy = self.performer.turn(rung)
-            self.ended |= {stream.removeprefix("demo:"): end for stream, end in self.performer.ended()}
+            self.ended |= {stream.removeprefix("demo:"): end for stream, end in self.performer.take_ended()}
             due_ms = self.performer.due_ms
             rung = self.bell.wait(0 if is_busy or due_ms is None else (min(due_ms, until_ms) - self.now_ms) / 1000)
             if not is_busy and not rung and self.now_ms >= until_ms and (due_ms or 0) > until_ms:
@@ -95,9 +95,9 @@ class Group(World):
         return [item["SK"]["S"] for item in answer["Items"]]
 
 
-def next_step_of(end: Kept | Exception) -> tuple[NextStep, str]:
+def next_step_of(end: StreamEnd | Exception) -> tuple[NextStep, str]:
     """Return the next step and the error."""
-    assert isinstance(end, Kept)
+    assert isinstance(end, StreamEnd)
     return end.next_step, end.report.outcome.error
 
 
@@ -189,7 +189,7 @@ def test_a_defect_ends_one_connection() -> None:
     group.kept_until["a"] = 20_000
     kept = group.keep()["a"]
     assert next_step_of(kept) == (NextStep.AGAIN, BROKEN)
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, StreamEnd)
     assert kept.report.outcome.message == "a defect: RuntimeError"
 
 
@@ -232,16 +232,16 @@ def test_a_groups_back_offs_equal_the_machines(error: str) -> None:
     retrier = retriers()[error]
     tries, factor = retrier["MaxAttempts"], retrier.get("BackoffRate", 2.0)
     longest = [min(retrier.get("IntervalSeconds", 1) * factor**n, retrier["MaxDelaySeconds"]) for n in range(tries)]
-    assert [rest_bounds_s(error, n + 1, PROD_DELAYS) for n in range(tries)] == [(0.0, most) for most in longest]
-    least, most = rest_bounds_s(error, tries + 1, PROD_DELAYS)
+    assert [backoff_bounds_s(error, n + 1, PROD_DELAYS) for n in range(tries)] == [(0.0, most) for most in longest]
+    least, most = backoff_bounds_s(error, tries + 1, PROD_DELAYS)
     assert most - least == SETTINGS["jitter_s"]
     assert least == SETTINGS["throttle_max_delay_s" if error == "StreamThrottled" else "cool_down_s"]
-    assert rest_bounds_s(error, tries + 2, PROD_DELAYS) == rest_bounds_s(error, 1, PROD_DELAYS)
+    assert backoff_bounds_s(error, tries + 2, PROD_DELAYS) == backoff_bounds_s(error, 1, PROD_DELAYS)
 
 
 def test_a_defect_has_the_back_off_of_a_lane() -> None:
     """After a defect the back-off is the lane's, because the machine does not retry an error that it does not know."""
-    assert rest_bounds_s(BROKEN, 1, PROD_DELAYS) == rest_bounds_s(BROKEN, 2, PROD_DELAYS) == (20.0, 30.0)
+    assert backoff_bounds_s(BROKEN, 1, PROD_DELAYS) == backoff_bounds_s(BROKEN, 2, PROD_DELAYS) == (20.0, 30.0)
 
 
 @pytest.mark.parametrize(

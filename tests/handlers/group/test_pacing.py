@@ -9,12 +9,12 @@ from handlers.group.pacing import Pacing
 def test_a_slow_upstream_delays_no_other_stream() -> None:
     """Two streams open at a time, and an opening that hangs counts only for a second."""
     pacing = Pacing(2, 1_000)
-    pacing.begins("a", 0)
-    pacing.begins("b", 0)
+    pacing.record_begin("a", 0)
+    pacing.record_begin("b", 0)
     assert (pacing.may_begin(0), pacing.due_ms(0)) == (False, 1_000)
-    pacing.done("a")
+    pacing.record_done("a")
     assert pacing.due_ms(200) is None
-    pacing.begins("c", 200)
+    pacing.record_begin("c", 200)
     assert pacing.due_ms(200) == 1_000
     assert [pacing.may_begin(now_ms) for now_ms in (999, 1_000)] == [False, True]
 
@@ -30,11 +30,11 @@ def test_at_most_so_many_openings_are_young(at_once: int, young_ms: int, answers
             now_ms = due_ms
         assert pacing.may_begin(now_ms)
         name = str(number)
-        pacing.begins(name, now_ms)
+        pacing.record_begin(name, now_ms)
         began[name] = now_ms
         if answered_ms is not None:
             now_ms += answered_ms
-            pacing.done(name)
+            pacing.record_done(name)
             del began[name]
         young = [one for one, since_ms in began.items() if now_ms - since_ms < young_ms]
         assert len(young) <= at_once

@@ -20,15 +20,15 @@ STREAMS = ("a", "b", "c")
 def roster(*members: str, lease: GroupLease = LEASE) -> Roster:
     """Return a roster that has seen the lease and read these members."""
     one = Roster(1, "E1", LAST_MS)
-    one.sees(lease, 0)
-    one.listed(lease.version, dict.fromkeys(members, "1"))
+    one.apply_lease(lease, 0)
+    one.set_members(lease.version, dict.fromkeys(members, "1"))
     return one
 
 
 def running(*members: str) -> Roster:
     """Return a roster that has begun the first of these members."""
     one = roster(*members)
-    one.begins(members[0])
+    one.mark_begun(members[0])
     return one
 
 
@@ -41,54 +41,54 @@ def end(one: Roster, now_ms: int) -> str:
 def test_a_function_begins_each_member_once() -> None:
     """Each member begins once; a new member begins after the version has changed and the members were read."""
     one = roster("b", "a")
-    assert one.to_open(0) == ["a", "b"]
-    one.begins("a")
-    one.begins("b")
-    assert one.to_open(0) == []
-    one.sees(replace(LEASE, version=5), 5)
+    assert one.streams_to_open(0) == ["a", "b"]
+    one.mark_begun("a")
+    one.mark_begun("b")
+    assert one.streams_to_open(0) == []
+    one.apply_lease(replace(LEASE, version=5), 5)
     assert one.is_behind
-    one.listed(5, {"b": "1", "c": "2"})
-    assert (one.is_behind, one.to_open(5), one.leaving) == (False, ["c"], ["a"])
+    one.set_members(5, {"b": "1", "c": "2"})
+    assert (one.is_behind, one.streams_to_open(5), one.former_members) == (False, ["c"], ["a"])
 
 
 def test_an_older_function_begins_no_stream() -> None:
     """An older function begins no stream and ends once none runs, though the newer one could not open some yet."""
     one = running("a", "b")
-    one.sees(NEWER, 5)
-    assert (one.to_open(5), one.keeps("a"), one.outcome(5)) == ([], False, None)
-    one.ended("a", NextStep.RELIEVED)
+    one.apply_lease(NEWER, 5)
+    assert (one.streams_to_open(5), one.is_kept("a"), one.outcome(5)) == ([], False, None)
+    one.mark_ended("a", NextStep.RELIEVED)
     assert end(one, 5) == "StreamTakenOver"
 
 
 def test_a_dead_newer_function_relieves_no_older_one() -> None:
     """If the newer function's heartbeat has run out, the older one goes on and expires at its own deadline."""
     one = running("a")
-    one.sees(replace(NEWER, heartbeats={**ALIVE, "r2": GroupHeartbeat(2, 0, 5)}), 6)
-    assert one.keeps("a")
-    one.ended("a", NextStep.EXPIRED)
+    one.apply_lease(replace(NEWER, heartbeats={**ALIVE, "r2": GroupHeartbeat(2, 0, 5)}), 6)
+    assert one.is_kept("a")
+    one.mark_ended("a", NextStep.EXPIRED)
     assert [end(one, now_ms) for now_ms in (LAST_MS - 1, LAST_MS)] == ["", "ConnectionExpired"]
 
 
 def test_a_lane_with_a_hot_standby_starts_again() -> None:
     """If a stream needs its hot standby, the function ends as expired, so its lane starts again beside the other."""
     one = running("a", "b")
-    one.ended("a", NextStep.STANDBY)
-    one.sees(NEWER, 5)
+    one.mark_ended("a", NextStep.STANDBY)
+    one.apply_lease(NEWER, 5)
     assert end(one, 5) == "ConnectionExpired"
 
 
 def test_an_empty_group_ends_at_the_version_of_its_reading() -> None:
     """An empty group does not end while its members must be read again, or a stream runs or waits to be removed."""
     one = running("a")
-    one.ended("a", NextStep.OVER)
-    assert (one.removes("a"), one.empty_version) == ("1", None)
-    one.removed("a")
+    one.mark_ended("a", NextStep.OVER)
+    assert (one.removal_of("a"), one.empty_version) == ("1", None)
+    one.mark_removed("a")
     assert one.empty_version == 4
-    one.sees(replace(LEASE, version=5), 5)
+    one.apply_lease(replace(LEASE, version=5), 5)
     assert one.empty_version is None
-    one.listed(5, {})
+    one.set_members(5, {})
     assert one.empty_version == 5
-    one.sees(replace(LEASE, version=5, stop=True), 6)
+    one.apply_lease(replace(LEASE, version=5, stop=True), 6)
     assert end(one, 6) == "stopped"
 
 
@@ -96,23 +96,23 @@ def test_an_empty_group_ends_at_the_version_of_its_reading() -> None:
 def test_a_stream_that_is_over_begins_again_only_if_it_joins_again(what: NextStep) -> None:
     """A stream that is over begins again only after a new POST; a stream without a profile requests that again."""
     one = running("a")
-    assert one.removes("a") is None
-    one.ended("a", what)
-    one.listed(4, {"a": "1"})
-    assert one.to_open(0) == []
-    one.listed(4, {"a": "2"})
-    assert one.to_open(0) == ["a"]
+    assert one.removal_of("a") is None
+    one.mark_ended("a", what)
+    one.set_members(4, {"a": "1"})
+    assert one.streams_to_open(0) == []
+    one.set_members(4, {"a": "2"})
+    assert one.streams_to_open(0) == ["a"]
 
 
 def test_a_stream_taken_by_an_unknown_connection_is_opened_after_the_next_lease() -> None:
     """A stream that was taken over unexpectedly waits for the next lease; the last may be older than that claim."""
     one = running("a")
-    one.ended("a", NextStep.RELIEVED)
-    assert one.to_open(0) == []
-    one.sees(LEASE, 5)
-    assert one.to_open(5) == ["a"]
-    one.sees(NEWER, 5)
-    assert one.to_open(0) == []
+    one.mark_ended("a", NextStep.RELIEVED)
+    assert one.streams_to_open(0) == []
+    one.apply_lease(LEASE, 5)
+    assert one.streams_to_open(5) == ["a"]
+    one.apply_lease(NEWER, 5)
+    assert one.streams_to_open(0) == []
 
 
 def test_a_function_relieved_at_its_deadline_reads_the_lease_first() -> None:
@@ -120,9 +120,9 @@ def test_a_function_relieved_at_its_deadline_reads_the_lease_first() -> None:
     ends = []
     for seen in (NEWER, LEASE):
         one = running("a")
-        one.ended("a", NextStep.RELIEVED)
+        one.mark_ended("a", NextStep.RELIEVED)
         assert one.outcome(LAST_MS) is None
-        one.sees(seen, 5)
+        one.apply_lease(seen, 5)
         ends.append(end(one, LAST_MS))
     assert ends == ["StreamTakenOver", "ConnectionExpired"]
 
@@ -130,27 +130,27 @@ def test_a_function_relieved_at_its_deadline_reads_the_lease_first() -> None:
 def test_a_function_marked_as_ended_stops() -> None:
     """A function that is marked as ended stops; its lane starts again at once if no newer function lives."""
     one = running("a")
-    one.sees(replace(LEASE, heartbeats={"r1": replace(ALIVE["r1"], is_ended=True)}), 5)
-    assert not one.goes_on
-    one.ended("a", NextStep.AGAIN)
+    one.apply_lease(replace(LEASE, heartbeats={"r1": replace(ALIVE["r1"], is_ended=True)}), 5)
+    assert not one.can_reconnect
+    one.mark_ended("a", NextStep.AGAIN)
     assert end(one, 5) == "ConnectionExpired"
 
 
 def test_the_roster_measures_the_time_beside_a_newer_function() -> None:
     """The time beside a newer function counts from its first sight, and again from 0 if none lived in between."""
     one = roster("a")
-    assert one.beside_newer_ms(5) == 0
+    assert one.overlap_ms(5) == 0
     for lease, at_ms in ((NEWER, 5), (NEWER, 8), (LEASE, 9), (NEWER, 12)):
-        one.sees(lease, at_ms)
-    assert one.beside_newer_ms(20) == 8
-    one.sees(LEASE, 20)
-    assert one.beside_newer_ms(30) == 0
+        one.apply_lease(lease, at_ms)
+    assert one.overlap_ms(20) == 8
+    one.apply_lease(LEASE, 20)
+    assert one.overlap_ms(30) == 0
 
 
 def test_a_function_leaves_a_group_that_another_execution_has() -> None:
     """If another execution has the group, the function returns as superseded, as a single stream's does."""
     one = roster("a")
-    one.sees(replace(NEWER, execution="E2"), 5)
+    one.apply_lease(replace(NEWER, execution="E2"), 5)
     assert end(one, 5) == "superseded"
 
 
@@ -167,31 +167,31 @@ def test_a_function_leaves_a_group_that_another_execution_has() -> None:
 def test_a_function_that_must_stop_connects_no_stream_again(seen: GroupLease) -> None:
     """A function that must stop, for any reason, connects no stream again and ends no group."""
     one = running("a", "b")
-    one.sees(seen, 5)
-    assert (one.keeps("a"), one.to_open(5)) == (False, [])
+    one.apply_lease(seen, 5)
+    assert (one.is_kept("a"), one.streams_to_open(5)) == (False, [])
     assert roster(lease=seen).empty_version is None
 
 
 def test_a_stream_that_leaves_is_forgotten() -> None:
     """A stream in back-off that leaves is forgotten at once, a running one at its end; neither is connected again."""
     one = running("a", "b")
-    one.listed(5, {})
-    assert (len(one), one.keeps("a")) == (1, False)
-    one.ended("a", NextStep.AGAIN)
+    one.set_members(5, {})
+    assert (len(one), one.is_kept("a")) == (1, False)
+    one.mark_ended("a", NextStep.AGAIN)
     assert (len(one), one.running) == (0, [])
 
 
 def test_no_stream_begins_from_the_functions_last_instant_on() -> None:
     """From its last instant on a function begins no stream, because its successor is on its way."""
-    assert [roster("a").to_open(now_ms) for now_ms in (LAST_MS - 1, LAST_MS)] == [["a"], []]
+    assert [roster("a").streams_to_open(now_ms) for now_ms in (LAST_MS - 1, LAST_MS)] == [["a"], []]
 
 
 def test_a_stream_that_a_dead_newer_function_claimed_is_not_opened() -> None:
     """A stream that a newer function claimed is not opened after that function's death: its token is greater."""
     one = running("a")
-    one.ended("a", NextStep.RELIEVED)
-    one.sees(replace(NEWER, heartbeats=ALIVE), 5)
-    assert one.to_open(5) == []
+    one.mark_ended("a", NextStep.RELIEVED)
+    one.apply_lease(replace(NEWER, heartbeats=ALIVE), 5)
+    assert one.streams_to_open(5) == []
 
 
 ACTS = st.one_of(
@@ -211,22 +211,22 @@ def test_the_roster_keeps_its_invariants_in_any_order_of_events(acts: list[tuple
         match act, value:
             case "list", set():
                 members = set(value)
-                one.listed(lease.version, dict.fromkeys(members, "1"))
+                one.set_members(lease.version, dict.fromkeys(members, "1"))
             case "see", GroupLease():
                 lease = value
-                one.sees(lease, 0)
+                one.apply_lease(lease, 0)
             case "open", _:
-                for stream in one.to_open(0):
+                for stream in one.streams_to_open(0):
                     assert stream in members
                     assert stream not in running
-                    one.begins(stream)
+                    one.mark_begun(stream)
                     running.append(stream)
             case "end", (int() as which, NextStep() as what) if running:
-                one.ended(running.pop(which % len(running)), what)
-            case "remove", str() as stream if one.removes(stream) is not None:
-                one.removed(stream)
+                one.mark_ended(running.pop(which % len(running)), what)
+            case "remove", str() as stream if one.removal_of(stream) is not None:
+                one.mark_removed(stream)
                 members.discard(stream)
-        assert set(one.leaving) == set(running) - members
+        assert set(one.former_members) == set(running) - members
         assert one.empty_version is None or not (running or members)
         outcome = one.outcome(LAST_MS)
         assert outcome is None or not running

@@ -12,10 +12,10 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Secrets
 from handlers.repair.dry_run import dry_run
-from handlers.repair.function import repairs
+from handlers.repair.function import repair_streams
 from handlers.repair.gap_ports import Deps
 from handlers.repair.work import RepairWork
-from handlers.run.group_ports import performed
+from handlers.run.group_ports import perform_needs
 from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import EventReader
 from handlers.store.ledger_records import connection_item, connection_key, gap_item
@@ -104,7 +104,9 @@ class Rig:
             f"h{self.now}",
         )  # fmt: skip
         self.done = deps.done
-        return performed(dry_run(deps, "s", 0, self.now) if is_dry else repairs(deps, "s"), self._ask, self._wait)
+        return perform_needs(
+            dry_run(deps, "s", 0, self.now) if is_dry else repair_streams(deps, "s"), self._ask, self._wait
+        )
 
     def _ask(self, request: Callable[[], Any]) -> Any:
         if self.dies_after is not None:

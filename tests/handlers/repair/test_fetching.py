@@ -11,7 +11,7 @@ from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.fetching import MOST_BYTES, OwnTokens, fetch
-from handlers.repair.pages import request
+from handlers.repair.pages import page_request
 from local.upstreams.played_auth import CLIENT, SECRET
 from local.upstreams.playing import playing
 from tests.handlers.servers import refuses, sends, serving
@@ -31,8 +31,8 @@ def profile_of(origin: str, **repair: Any) -> Profile:
 def sent(profile: Profile, tokens: OwnTokens) -> bytes | None:
     """Return the Authorization of a request for a page."""
     assert profile.repair is not None
-    secrets = tokens.added(profile, VALUES)
-    return request(profile, profile.repair, "https://rest.example/events", secrets).headers.get("authorization")
+    secrets = tokens.add_token(profile, VALUES)
+    return page_request(profile, profile.repair, "https://rest.example/events", secrets).headers.get("authorization")
 
 
 def test_a_repair_sends_the_streams_token() -> None:
@@ -45,7 +45,7 @@ def test_a_repair_sends_the_streams_token() -> None:
         assert first.startswith(b"Bearer t1-")
         assert sent(profile, tokens) == first
         assert profile.repair is not None
-        refused = tokens.fetched(request(profile, profile.repair, server.address, {}))
+        refused = tokens.fetch(page_request(profile, profile.repair, server.address, {}))
         assert (refused.status, refused.problem) == (401, "answered 401")
         second = sent(profile, tokens)
         assert second is not None

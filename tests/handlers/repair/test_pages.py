@@ -15,7 +15,7 @@ from handlers.profile.parse import parse
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.gap_ports import TURN_MS
 from handlers.repair.pages import Fetched
-from handlers.repair.proof import continues, ordered, passed, places
+from handlers.repair.proof import has_passed_edge, is_continuous, places, with_order
 from local.simulation.virtual_rest import RestWays, VirtualRest
 from tests.handlers.context import Killed
 from tests.handlers.repair.rigs import MISSED, REPAIR, STREAM, Rig, body, brought
@@ -200,8 +200,8 @@ def test_an_offset_that_is_also_a_key_hides_no_item() -> None:
 def test_a_page_continues_another_without_a_hole(page: list[int], by_number: bool, by_time: bool) -> None:
     """A page continues the page before, 9 to 11, if no item between can be missing; several may share a time."""
     repair = Repair(low=9, high=11)
-    assert continues(repair, places([str(one) for one in page], [None] * len(page))) == by_number
-    assert continues(repair, places([f"key {one}" for one in page], page)) == by_time
+    assert is_continuous(repair, places([str(one) for one in page], [None] * len(page))) == by_number
+    assert is_continuous(repair, places([f"key {one}" for one in page], page)) == by_time
 
 
 FOREIGN = "the address names its items in another form than the stream, so none would be known"
@@ -394,7 +394,7 @@ def test_only_a_page_beyond_an_edges_time_has_passed_it(
     bounds: str, earlier: Repair, repair: Repair, keys: str, is_over: bool
 ) -> None:
     """By time, a walk has passed an edge only with a later time, because other items may share the edge's time."""
-    assert passed(bounds.split(), earlier, repair, list(keys)) is is_over
+    assert has_passed_edge(bounds.split(), earlier, repair, list(keys)) is is_over
 
 
 def test_a_refused_walk_continues_at_its_page() -> None:
@@ -439,8 +439,8 @@ def test_an_order_is_that_of_the_pages(pages: list[list[int]], way: int) -> None
     """The order of an address, by number or time, follows from its pages; a page may be reversed or repeat an item."""
     by_time = by_number = Repair()
     for page in pages:
-        by_number = ordered(by_number, places([str(one) for one in page], [None] * len(page)))
-        by_time = ordered(by_time, places([f"key {one}" for one in page], page))
+        by_number = with_order(by_number, places([str(one) for one in page], [None] * len(page)))
+        by_time = with_order(by_time, places([f"key {one}" for one in page], page))
     assert (by_number.way, by_time.way) == (way, way)
 
 

@@ -160,7 +160,7 @@ def test_events_left_out_on_purpose_are_fetched_only_on_request(cause: str, stat
     rig.run()
     assert rig.rest.asked == []
     (gap,) = rig.records.newest_gaps("s", 1)
-    rig.store.ledger.save_repair("s", gap, gap_edges.again(gap, rig.now))
+    rig.store.ledger.save_repair("s", gap, gap_edges.repair_again(gap, rig.now))
     rig.run(left_ms=1_000)
     assert (rig.repaired.state, brought(rig)) == (state, MISSED)
 
@@ -234,7 +234,7 @@ def test_an_address_that_reaches_less_far_repairs_a_part() -> None:
     assert (rig.repaired.state, len(rig.alerts)) == (PARTLY, 1)
     assert rig.now <= rig.gap.to_ms + 60_000
     # A repair on request keeps the counts, even if the address has fewer events by now.
-    tried = gap_edges.again(rig.records.newest_gaps("s", 1)[0], rig.now)
+    tried = gap_edges.repair_again(rig.records.newest_gaps("s", 1)[0], rig.now)
     assert (tried.stored, tried.first_ms, tried.last_ms, tried.next_ms) == (3, rig.at(12), rig.at(14), rig.now)
 
 

@@ -117,15 +117,15 @@ def test_a_request_that_is_done_is_no_longer_listed() -> None:
     """A finished request stays for a minute, because its gap may still be written; a later request is listed again."""
     rig = Rig()
     rig.run()
-    (left,) = rig.work.requested("s")
+    (left,) = rig.work.requests_of("s")
     assert left.due_ms == left.asked_ms + SETTLED_MS
     rig.now = left.due_ms
     rig.run(request=False)
-    assert rig.work.requested() == []
+    assert rig.work.requests_of() == []
     assert int(item(rig.tables, "s", "repair")["expires_at"]["N"]) == rig.now // 1000 + DONE_KEPT_DAYS * DAY_S
     rig.work.request("s", rig.now, rig.now)
-    assert [one.stream_id for one in rig.work.requested("s")] == ["s"]
-    assert rig.work.requested("other") == []
+    assert [one.stream_id for one in rig.work.requests_of("s")] == ["s"]
+    assert rig.work.requests_of("other") == []
 
 
 def test_a_request_stays_while_the_profile_is_wrong() -> None:
@@ -134,14 +134,14 @@ def test_a_request_stays_while_the_profile_is_wrong() -> None:
     rig.profile_of = lambda _stream: None
     rig.work.request("s", rig.now - SETTLED_MS, rig.now)
     rig.run(request=False)
-    left = rig.work.requested()
+    left = rig.work.requests_of()
     assert len(left) == 1
     rig.profile_of, rig.now = lambda _stream: rig.profile, left[0].due_ms
     rig.run(request=False)
     assert rig.repaired.state == REPAIRED
     rig.profile_of, rig.now = lambda _stream: None, rig.now + NO_PROFILE_KEPT_MS
     rig.run(request=False)
-    assert rig.work.requested() == []
+    assert rig.work.requests_of() == []
 
 
 def test_the_requests_of_a_profile_are_not_read_again_for_each_of_its_streams(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_the_requests_of_a_profile_are_not_read_again_for_each_of_its_streams(mo
     for number_ in range(20):
         rig.work.request(f"s:{number_}", rig.now - SETTLED_MS, rig.now)
     rig.run(request=False)
-    assert rig.work.requested() == []
+    assert rig.work.requests_of() == []
     assert len(read) < 20
 
 
@@ -165,10 +165,10 @@ def test_a_request_that_was_repeated_meanwhile_stays() -> None:
     """Finishing a request that was read does not end a newer request."""
     rig = Rig()
     rig.work.request("s", rig.now - SETTLED_MS, rig.now)
-    (read,) = rig.work.requested()
+    (read,) = rig.work.requests_of()
     rig.work.request("s", rig.now, rig.now)
-    rig.work.done(read, rig.now, None)
-    assert [one.asks for one in rig.work.requested()] == [2]
+    rig.work.finish_request(read, rig.now, None)
+    assert [one.asks for one in rig.work.requests_of()] == [2]
 
 
 def test_a_stream_with_unreadable_records_delays_no_other_repair() -> None:
@@ -180,7 +180,7 @@ def test_a_stream_with_unreadable_records_delays_no_other_repair() -> None:
     with pytest.raises(StoreUnavailable, match="the control record has layout 99"):
         rig.run()
     assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
-    left = next(one for one in rig.work.requested("s") if one.stream_id == "s:later")
+    left = next(one for one in rig.work.requests_of("s") if one.stream_id == "s:later")
     assert rig.now < left.due_ms <= rig.now + UNREADABLE_REST_MS
 
 
@@ -206,5 +206,5 @@ def test_many_gaps_are_all_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
         loss = Gap(2, rig.at(15 + place), rig.at(15 + place), "loss", LOST, place)
         rig.tables.put_item(TableName="control", Item=gap_item("s", loss))
     rig.run()
-    assert gap_edges.left(rig.records.newest_gaps("s", 9)) == []
+    assert gap_edges.incomplete_gaps(rig.records.newest_gaps("s", 9)) == []
     assert brought(rig) == MISSED

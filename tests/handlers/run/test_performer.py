@@ -52,7 +52,7 @@ class Never:
     def ask(self, stream: str, *requests: Callable[[], Any]) -> None:
         """Begin a request."""
 
-    def answered(self) -> Iterator[tuple[str, Answered]]:
+    def take_answers(self) -> Iterator[tuple[str, Answered]]:
         """Return no answers."""
         return iter(())
 
@@ -69,7 +69,7 @@ def test_each_step_is_performed_once_and_gets_its_own_answer() -> None:
         streams.begin(stream, [ReadLease(), ReadLease()])
     while streams.performer.turn(set()):
         pass
-    assert list(streams.performer.ended()) == [("demo:a", "demo:a"), ("demo:b", "demo:b")]
+    assert list(streams.performer.take_ended()) == [("demo:a", "demo:a"), ("demo:b", "demo:b")]
     found = {stream: [value.lease.fence for value in values] for stream, values in streams.values.items()}
     assert found == {"demo:a": [1, 1], "demo:b": [2, 2]}
 
@@ -90,7 +90,7 @@ def test_an_exception_of_one_stream_reaches_no_other() -> None:
     streams.begin("demo:c", [Await(100, None)])
     while streams.performer.turn(set()):
         pass
-    ended = {stream: str(end) for stream, end in streams.performer.ended()}
+    ended = {stream: str(end) for stream, end in streams.performer.take_ended()}
     assert ended == {"demo:a": "a defect", "demo:b": "demo:b cannot be opened"}
     assert streams.performer.due_ms == 100
 
@@ -120,7 +120,7 @@ def test_pauses_and_waits_name_the_next_instant() -> None:
         streams.performer.turn(set())
     assert (due, streams.performer.due_ms) == ([40, 40, 70], 570)
     streams.performer.wake("demo:a")
-    assert [stream for stream, _ in streams.performer.ended()] == ["demo:b", "demo:a"]
+    assert [stream for stream, _ in streams.performer.take_ended()] == ["demo:b", "demo:a"]
 
 
 def test_a_stream_is_notified_of_its_lease_once_it_awaits_an_arrival() -> None:
@@ -129,7 +129,7 @@ def test_a_stream_is_notified_of_its_lease_once_it_awaits_an_arrival() -> None:
     streams.begin("demo:a", [Pause(10), Await(500, None)])
     known = [Lease(execution="old")]
     for stream in ("demo:a", "demo:z"):
-        streams.performer.tell(stream, lambda: known[-1])
+        streams.performer.notify(stream, lambda: known[-1])
     streams.performer.turn(set())
     streams.now_ms = 10
     streams.performer.turn(set())

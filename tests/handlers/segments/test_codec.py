@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
-from handlers.segments.codec import LEVEL, SEGMENT_BYTES, PackedEvent, event_bytes, pack, parts, unpack
+from handlers.segments.codec import LEVEL, SEGMENT_BYTES, PackedEvent, event_bytes, pack, split_into_parts, unpack
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 EVENTS = st.builds(
@@ -73,13 +73,13 @@ def test_a_segment_without_a_head_is_refused() -> None:
 def test_parts_are_whole_and_small_enough(sizes: list[int]) -> None:
     """The parts are the events in order, none is empty, and only a single event is larger than a segment."""
     events = [event(number, "a" * size) for number, size in enumerate(sizes)]
-    divided = list(parts(events))
+    divided = list(split_into_parts(events))
     assert [one for part in divided for one in part] == events
     assert all(part and (len(part) == 1 or sum(map(event_bytes, part)) <= SEGMENT_BYTES) for part in divided)
 
 
 def test_no_part_is_smaller_than_it_must_be() -> None:
     """Two adjacent parts never fit one segment, except that a body to be stored elsewhere is always alone."""
-    assert [len(part) for part in parts([event(n, "a" * 100_000) for n in range(5)])] == [2, 2, 1]
+    assert [len(part) for part in split_into_parts([event(n, "a" * 100_000) for n in range(5)])] == [2, 2, 1]
     wide = [event(n, "ä" * 50_000) for n in range(3)]
-    assert [len(part) for part in parts(wide)] == [1, 1, 1]
+    assert [len(part) for part in split_into_parts(wide)] == [1, 1, 1]

@@ -31,7 +31,7 @@ def test_keys_that_are_read_back_are_forgotten_first() -> None:
 def test_the_first_of_two_events_under_one_key_is_new() -> None:
     """Of two events under one key the first is new; the second repeats its key."""
     first, second = (StreamEvent("7", data, None, None, None, 0) for data in ("a", "b"))
-    assert list(KnownKeys().unknown([first, second]).values()) == [first]
+    assert list(KnownKeys().select_unknown([first, second]).values()) == [first]
 
 
 def test_memory_is_bounded() -> None:

@@ -377,9 +377,9 @@ def test_a_stream_stays_in_its_log_with_any_later_profile() -> None:
     world = World()
     for number, fields in enumerate(({"store": "log"}, {"store": "items"})):
         requests = world.requests(**fields)
-        (claim,) = requests.of(Claim())
+        (claim,) = requests.requests_of(Claim())
         assert claim().partitions == 0
-        (write,) = requests.of(Write(number + 1, 0, tuple(events(number))))
+        (write,) = requests.requests_of(Write(number + 1, 0, tuple(events(number))))
         assert write() == Written(1, 0)
     assert world.keys() == ["k0", "k1"]
 
@@ -388,7 +388,7 @@ def test_a_stream_stays_with_its_items() -> None:
     """A stream that began with items keeps them, even if a later profile requests a log."""
     world = World()
     for fields in ({"store": "items"}, {"store": "log"}):
-        (claim,) = world.requests(**fields).of(Claim())
+        (claim,) = world.requests(**fields).requests_of(Claim())
         assert claim().partitions == 1
 
 
@@ -397,22 +397,22 @@ def test_a_connection_resumes_from_the_later_of_two_cursors() -> None:
     world = World()
     world.now_ms = 1_000
     requests = world.requests(store="log")
-    for request in requests.of(Claim()):
+    for request in requests.requests_of(Claim()):
         lease: Lease = request().lease
     assert lease.fence == 1
 
     def resumed() -> Resumption:
-        claimed: Claimed = world.requests(store="log").of(Claim())[0]()
+        claimed: Claimed = world.requests(store="log").requests_of(Claim())[0]()
         return claimed.resumption
 
     assert resumed().cursor is None
-    requests.of(Write(1, 0, tuple(events(5))))[0]()
+    requests.requests_of(Write(1, 0, tuple(events(5))))[0]()
     assert (resumed().cursor, resumed().saved_ms) == ("5", 1_000)
     world.now_ms = 2_000
     progress = Progress(fence=1, claimed_ms=1, opened_ms=2, seen_ms=2)
     for effect in (MarkConnected(1, 9_000, progress), Heartbeat("6", progress, 9_500)):
-        requests.of(effect)[0]()
+        requests.requests_of(effect)[0]()
     assert (resumed().cursor, resumed().saved_ms) == ("6", 2_000)
     world.now_ms = 3_000
-    requests.of(Write(1, 1, tuple(events(7))))[0]()
+    requests.requests_of(Write(1, 1, tuple(events(7))))[0]()
     assert (resumed().cursor, resumed().saved_ms) == ("7", 3_000)

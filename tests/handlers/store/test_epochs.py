@@ -137,7 +137,7 @@ class Connection:
         self.world = world
         who = Invocation(STREAM, "A", "", f"r{world.claims}", 900_000, 4_000, 1_000, 1_000, 0)
         self.requests = Requests(profile(**world.fields), world.store(who.request_id), who, lambda: world.now_ms)
-        (claimed,) = [request() for request in self.requests.of(Claim())]
+        (claimed,) = [request() for request in self.requests.requests_of(Claim())]
         assert isinstance(claimed, Claimed)
         self.fence, self.count, self.after = claimed.lease.fence, 0, claimed.resumption.cursor
 
@@ -148,14 +148,14 @@ class Connection:
         made = MarkConnected(self.fence, expires_ms, progress) if step is MarkConnected else (
             Heartbeat(cursor, progress, expires_ms) if step is Heartbeat else Release(cursor, progress)
         )  # fmt: skip
-        for request in self.requests.of(made):
+        for request in self.requests.requests_of(made):
             request()
 
     def sends(self, *bodies: tuple[object, str]) -> Written:
         """Deliver an event for each id and body."""
         self.world.now_ms += 100
         sent = tuple(StreamEvent(str(n), body, str(n), None, str(n), self.world.now_ms) for n, body in bodies)
-        (written,) = [request() for request in self.requests.of(Write(self.fence, self.count, sent))]
+        (written,) = [request() for request in self.requests.requests_of(Write(self.fence, self.count, sent))]
         self.count += len(sent)
         assert isinstance(written, Written)
         return written

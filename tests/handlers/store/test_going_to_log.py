@@ -38,14 +38,14 @@ class World(test_log.World):
         """Return a connection that has claimed the stream, and its fencing token."""
         who = Invocation(STREAM, "A", "", f"r{random.random()}", 900_000, 4_000, 1_000, 1_000, 0)
         requests = Requests(profile(**(ASKED | fields)), self.store(dynamodb), who, lambda: self.now_ms)
-        return requests, requests.of(Claim())[0]().lease.fence
+        return requests, requests.requests_of(Claim())[0]().lease.fence
 
     def write(self, one: tuple[Requests, int], *numbers: int) -> Written:
-        written: Written = one[0].of(Write(one[1], numbers[0], tuple(self.events(*numbers))))[0]()
+        written: Written = one[0].requests_of(Write(one[1], numbers[0], tuple(self.events(*numbers))))[0]()
         return written
 
     def go(self, one: tuple[Requests, int]) -> None:
-        one[0].of(GoToLog(one[1]))[0]()
+        one[0].requests_of(GoToLog(one[1]))[0]()
 
     def events(self, *numbers: int) -> list[StreamEvent]:
         return test_log.events(*numbers, at_ms=self.now_ms)
@@ -175,9 +175,9 @@ def test_a_heartbeat_learns_that_another_connection_has_changed_to_a_log() -> No
     world.write(old, 1)
     progress = Progress(old[1], NOW_MS, opened_ms=NOW_MS)
     world.put_lease(connected=1, expires_at_ms=1)
-    assert not old[0].of(Heartbeat(None, progress, NOW_MS))[0]().is_log
+    assert not old[0].requests_of(Heartbeat(None, progress, NOW_MS))[0]().is_log
     world.go(world.connection())
-    assert old[0].of(Heartbeat(None, progress, NOW_MS))[0]().is_log
+    assert old[0].requests_of(Heartbeat(None, progress, NOW_MS))[0]().is_log
     assert world.write(old, 1, 2) == Written(1, 1)
     assert max(world.tables._tables["events"]) > ("demo#log", "segment#101000000000000")
 
@@ -197,9 +197,9 @@ def test_a_redrive_puts_an_event_back_where_its_mark_is() -> None:
     world = World()
     one = world.connection()
     large = [event._replace(data=noise(500_000)) for event in world.events(1, 2)]
-    assert one[0].of(Write(one[1], 0, (large[0], *world.events(3))))[0]() == Written(1, 0, 1)
+    assert one[0].requests_of(Write(one[1], 0, (large[0], *world.events(3))))[0]() == Written(1, 0, 1)
     world.go(one)
-    assert one[0].of(Write(one[1], 2, (large[1], *world.events(3, 4))))[0]() == Written(1, 1, 1)
+    assert one[0].requests_of(Write(one[1], 2, (large[1], *world.events(3, 4))))[0]() == Written(1, 1, 1)
     events = Events(world.tables, "events", Objects(dict, ""))
     assert [events.has_event(STREAM, f"k{n}", world.layout) for n in range(1, 6)] == [False, False, True, True, False]
     assert events.outcome(STREAM, 1, world.events(3)[0], world.layout, dry_run=False) == KNOWN

@@ -72,7 +72,7 @@ class Function:
         self._requests = Requests(profile(overlap), table.store(), who, lambda: self.now_ms)
 
     def ask(self, effect: Effect) -> Any:
-        return [request() for request in self._requests.of(effect)][-1]
+        return [request() for request in self._requests.requests_of(effect)][-1]
 
     def claim(self) -> Claimed:
         answer = self.ask(Claim())
@@ -373,7 +373,7 @@ def test_the_control_record_of_a_typical_stream_is_one_write_unit() -> None:
     requests = Requests(profile(), table.store(), who, lambda: now_ms)
 
     def ask(effect: Effect) -> Any:
-        return [request() for request in requests.of(effect)][-1]
+        return [request() for request in requests.requests_of(effect)][-1]
 
     ask(Claim())
     progress = Progress(

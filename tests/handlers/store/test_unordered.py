@@ -41,8 +41,8 @@ def keys(entries: list[Entry]) -> list[str]:
 def connect(world: World, *keys: str, **fields: Any) -> Written:
     """Let the next connection of a profile claim the stream and write."""
     requests = world.requests(**fields)
-    fence = requests.of(Claim())[0]().lease.fence
-    written: Written = requests.of(Write(fence, 0, tuple(sent(*keys))))[0]()
+    fence = requests.requests_of(Claim())[0]().lease.fence
+    written: Written = requests.requests_of(Write(fence, 0, tuple(sent(*keys))))[0]()
     return written
 
 
@@ -73,9 +73,9 @@ def test_an_item_without_an_order_is_not_searched_in_the_index() -> None:
     """The lease shows that the order is gone before the first item without an index entry is written."""
     world = World()
     requests = world.requests(order="none")
-    requests.of(Claim())[0]()
+    requests.requests_of(Claim())[0]()
     assert layout_of(world).order == "none"
-    requests.of(Write(1, 0, tuple(sent("a"))))[0]()
+    requests.requests_of(Write(1, 0, tuple(sent("a"))))[0]()
     assert all_keys(world) == ["a"]
 
 

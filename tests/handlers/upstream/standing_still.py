@@ -21,7 +21,7 @@ def main() -> None:
         while True:
             arrival = reader.get(60)
             kind = arrival.reason if isinstance(arrival, Closed) else type(arrival).__name__
-            print(json.dumps([kind, reader.taken_s, reader.unread_s]), flush=True)
+            print(json.dumps([kind, reader.taken_age_s, reader.unread_age_s]), flush=True)
             if isinstance(arrival, Closed):
                 return
 

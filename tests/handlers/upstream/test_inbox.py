@@ -58,22 +58,22 @@ def test_closing_lets_the_putter_go_and_keeps_queued_items() -> None:
     inbox, putter, accepted = full()
     inbox.close()
     putter.join(WAIT_S)
-    assert (accepted, inbox.put("c"), one(inbox, 0), (inbox.unread_s or 0) >= 0.05) == ([False], False, "a", True)
-    assert (one(inbox, WAIT_S), inbox.taken_s >= 0.05) == (None, True)
+    assert (accepted, inbox.put("c"), one(inbox, 0), (inbox.unread_age_s or 0) >= 0.05) == ([False], False, "a", True)
+    assert (one(inbox, WAIT_S), inbox.taken_age_s >= 0.05) == (None, True)
 
 
 def test_the_inbox_returns_since_when_its_oldest_item_waits() -> None:
-    """`unread_s` is the age of the oldest waiting item, `taken_s` that of the item taken last."""
+    """`unread_age_s` is the age of the oldest waiting item, `taken_age_s` that of the item taken last."""
     inbox: Inbox[str] = Inbox(10)
-    assert inbox.unread_s is None
+    assert inbox.unread_age_s is None
     inbox.put("a", 1, elapsed_s() - AGO_S)
     inbox.put("b", 1)
-    assert (inbox.unread_s or 0) >= AGO_S
+    assert (inbox.unread_age_s or 0) >= AGO_S
     one(inbox, 0)
-    assert inbox.taken_s >= AGO_S > (inbox.unread_s or 0)
+    assert inbox.taken_age_s >= AGO_S > (inbox.unread_age_s or 0)
     one(inbox, 0)
-    assert inbox.taken_s < AGO_S
-    assert inbox.unread_s is None
+    assert inbox.taken_age_s < AGO_S
+    assert inbox.unread_age_s is None
 
 
 def test_an_item_after_a_full_inbox_counts_from_when_the_inbox_was_full() -> None:
@@ -84,12 +84,12 @@ def test_an_item_after_a_full_inbox_counts_from_when_the_inbox_was_full() -> Non
     late = threading.Thread(target=inbox.put, args=("c", 1))
     late.start()
     waits(late)
-    assert (one(inbox, 0), inbox.taken_s >= 0.05) == ("b", True)
+    assert (one(inbox, 0), inbox.taken_age_s >= 0.05) == ("b", True)
     late.join(WAIT_S)
-    assert (one(inbox, 0), inbox.taken_s >= 0.05) == ("c", True)
+    assert (one(inbox, 0), inbox.taken_age_s >= 0.05) == ("c", True)
     before_s = time.monotonic()
     inbox.put("d", 1)
-    assert (inbox.unread_s or 0) <= time.monotonic() - before_s
+    assert (inbox.unread_age_s or 0) <= time.monotonic() - before_s
 
 
 def test_waiting_items_are_taken_together_up_to_a_size() -> None:
@@ -101,7 +101,7 @@ def test_waiting_items_are_taken_together_up_to_a_size() -> None:
     inbox.put("a", 4, elapsed_s() - AGO_S)
     for item, size_bytes in (("b", 3), ("c", 3), ("d", 1), ("end", 0), ("e", 80)):
         inbox.put(item, size_bytes)
-    assert (inbox.take(0, 10), inbox.taken_s >= AGO_S) == (["a", "b", "c"], True)
+    assert (inbox.take(0, 10), inbox.taken_age_s >= AGO_S) == (["a", "b", "c"], True)
     assert [inbox.take(0, 10) for _ in range(4)] == [["d"], ["end"], ["e"], []]
     assert (inbox.put("room again", 99), inbox.blocked_ms) == (True, 0)
 
@@ -109,22 +109,22 @@ def test_waiting_items_are_taken_together_up_to_a_size() -> None:
 def test_the_first_item_after_a_rest_may_be_as_old_as_the_rest() -> None:
     """Reading pauses in a rest, so the next item may be that old; the item after it is new."""
     inbox: Inbox[str] = Inbox(10)
-    inbox.rest(0.05)
-    assert inbox.unread_s is None
+    inbox.pause(0.05)
+    assert inbox.unread_age_s is None
     inbox.put("a", 1)
     inbox.put("b", 1)
-    assert (one(inbox, 0), inbox.taken_s >= 0.05) == ("a", True)
-    assert (one(inbox, 0), inbox.unread_s) == ("b", None)
+    assert (one(inbox, 0), inbox.taken_age_s >= 0.05) == ("a", True)
+    assert (one(inbox, 0), inbox.unread_age_s) == ("b", None)
 
 
 def test_closing_ends_a_rest() -> None:
     """The resting reader ends at once. Bytes that came meanwhile are unread, so the end is as old as the rest."""
     inbox: Inbox[str] = Inbox(10)
-    resting = threading.Thread(target=inbox.rest, args=(WAIT_S,))
+    resting = threading.Thread(target=inbox.pause, args=(WAIT_S,))
     resting.start()
     waits(resting)
-    assert (inbox.unread_s or 0) >= 0.05
+    assert (inbox.unread_age_s or 0) >= 0.05
     inbox.close()
     resting.join(WAIT_S / 2)
     assert not resting.is_alive()
-    assert ((inbox.unread_s or 0) >= 0.05, one(inbox, 0), inbox.taken_s >= 0.05) == (True, None, True)
+    assert ((inbox.unread_age_s or 0) >= 0.05, one(inbox, 0), inbox.taken_age_s >= 0.05) == (True, None, True)

@@ -15,8 +15,8 @@ from urllib3.util import parse_url
 
 from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
 from handlers.profile.upstream_requests import UpstreamRequest
-from handlers.upstream.address_policy import refusal
-from handlers.upstream.opening import RedirectRefused, redirected
+from handlers.upstream.address_policy import address_refusal
+from handlers.upstream.opening import RedirectRefused, follow_redirect
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, certificate, reading, sends, serving
 
 WAIT_S = 60.0
@@ -108,14 +108,14 @@ def ask_moved(location: str, status: int = 307, **fields: Any) -> Arrival:
 def test_some_redirects_are_refused(location: str, why: str) -> None:
     """A redirect is refused out of TLS, out of HTTP, to no address, or with credentials of the upstream's choice."""
     with pytest.raises(RedirectRefused) as caught:
-        redirected(UpstreamRequest("GET", "https://example.org/a", {}), 302, location)
+        follow_redirect(UpstreamRequest("GET", "https://example.org/a", {}), 302, location)
     assert str(caught.value) == why
 
 
 def test_a_redirected_post_becomes_a_get_after_301_302_and_303() -> None:
     """303 turns every request into a GET, 301 and 302 turn a POST into one; 307 and 308 keep method and body."""
     request = UpstreamRequest("POST", "https://example.org/a", {}, b"{}")
-    requests = [redirected(request, status, "/b") for status in (301, 302, 303, 307, 308)]
+    requests = [follow_redirect(request, status, "/b") for status in (301, 302, 303, 307, 308)]
     assert [(one.method, one.body) for one in requests] == [("GET", None)] * 3 + [("POST", b"{}")] * 2
     assert requests[0].address == "https://example.org/b"
 
@@ -145,8 +145,8 @@ NEVER = [
 def test_an_address_is_judged_by_the_network_to_which_it_leads() -> None:
     """A private address needs the profile's permission; link-local and non-host addresses are always refused."""
     every = [*PUBLIC, *PRIVATE, *NEVER]
-    assert [one for one in every if refusal(one, allow_private=False)] == [*PRIVATE, *NEVER]
-    assert [one for one in every if refusal(one, allow_private=True)] == NEVER
+    assert [one for one in every if address_refusal(one, allow_private=False)] == [*PRIVATE, *NEVER]
+    assert [one for one in every if address_refusal(one, allow_private=True)] == NEVER
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_the_metadata_address_is_refused_however_it_is_spelled(host: str, names:
 def test_credentials_go_only_to_the_same_scheme_host_and_port(location: str, is_same: bool) -> None:
     """A host with a similar name gets no credentials; the cursor's header goes to every host."""
     request = UpstreamRequest("GET", "http://good.test/a", SECRETS, secrets=("s3cret",), portable=LAST_ID)
-    after = redirected(request, 307, location)
+    after = follow_redirect(request, 307, location)
     assert ("authorization" in after.headers, "last-event-id" in after.headers) == (is_same, True)
 
 
@@ -209,7 +209,7 @@ def test_no_location_takes_credentials_elsewhere(location: str) -> None:
     """However a Location is written, a request with credentials goes only to the profile's own host."""
     request = UpstreamRequest("GET", "http://good.test/a", SECRETS, secrets=("s3cret",), portable=LAST_ID)
     try:
-        after = redirected(request, 307, location)
+        after = follow_redirect(request, 307, location)
     except RedirectRefused:
         return
     url = parse_url(after.address)

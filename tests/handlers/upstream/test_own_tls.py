@@ -13,7 +13,7 @@ from handlers.profile.addresses import ProfileError
 from handlers.profile.tls_field import Trust
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.tls import check_trust, own_tls
-from handlers.upstream.opening import redirected
+from handlers.upstream.opening import follow_redirect
 from local.cli import main
 from tests.handlers.servers import UNTIL_CLOSE, certificate, reading, sends, serving
 
@@ -69,8 +69,8 @@ def test_another_origin_gets_no_certificate_and_may_have_a_public_authority(
     """After a redirect to another origin the client certificate is withheld, and public authorities count too."""
     _, trust = pair
     request = UpstreamRequest("GET", "https://a.example/x", {}, trust=trust)
-    assert redirected(request, 302, "/y").trust == trust
-    moved = redirected(request, 302, "https://b.example/y").trust
+    assert follow_redirect(request, 302, "/y").trust == trust
+    moved = follow_redirect(request, 302, "https://b.example/y").trust
     assert moved == Trust(trust.ca, beside_public=True)
     assert moved is not None
     own, public = own_tls(moved).get_ca_certs(), ssl.create_default_context().get_ca_certs()

@@ -18,7 +18,7 @@ from handlers.framing.websocket import CLOSE, TEXT, encoded_frame
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference
 from handlers.profile.upstream_requests import request_of
-from handlers.run.ports import prepared
+from handlers.run.ports import preparation_of
 from handlers.run.refresh_tokens import RefreshTokens
 from handlers.upstream.reader import Upstream
 from handlers.upstream.standstill import elapsed_s
@@ -52,7 +52,7 @@ def opening(fields: dict[str, Any], tokens: Tokens, secret: str = SECRET) -> Abs
     """Return one opening of the profile's stream."""
     profile = parse("demo", fields, {})
     values = {Reference("secret", "key"): secret, Reference("secret", "refresh"): REFRESH}
-    before = prepared(profile, "demo", None, values, lambda: round(1000 * elapsed_s()), tokens)
+    before = preparation_of(profile, "demo", None, values, lambda: round(1000 * elapsed_s()), tokens)
     request = request_of(profile, "demo", None, values)
     return reading(request, before=before, connect_timeout_s=profile.connect_timeout_s)
 

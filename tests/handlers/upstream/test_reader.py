@@ -135,11 +135,11 @@ def test_silence_after_a_rest_leaves_nothing_unread() -> None:
         with reading(request, rest_s=0.01) as reader:
             assert isinstance(take(reader), Opened)
             assert take(reader) == Chunk(b"one")
-            assert (reader.get(0.2), reader.unread_s) == (None, None)
+            assert (reader.get(0.2), reader.unread_age_s) == (None, None)
             sent_s = elapsed_s()
             goes_on.set()
             assert take(reader) == Chunk(b"two")
-            assert elapsed_s() - reader.taken_s >= sent_s
+            assert elapsed_s() - reader.taken_age_s >= sent_s
 
 
 def test_the_upstream_gets_the_profiles_request_and_nothing_else() -> None:
@@ -324,7 +324,7 @@ def test_a_connection_closed_while_it_is_made_sends_nothing() -> None:
     class Slow(Upstream):
         def _connected(self, connected: socket.socket) -> None:
             assert gate.wait(WAIT_S)
-            super()._connected(connected)
+            super()._hold_socket(connected)
 
     with serving(sends(), reads_request=True) as server:
         reader = Slow(

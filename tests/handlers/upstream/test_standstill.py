@@ -37,12 +37,12 @@ def test_a_pulse_knows_the_first_standstill_since_an_instant(steps: list[tuple[f
         if now_s[0] - ran_s > STILL_S:
             stills.append((ran_s, now_s[0]))
         if ticks:
-            pulse.ticks()
-        assert pulse.still_s(now_s[0]) is None
+            pulse.tick()
+        assert pulse.last_run_before_s(now_s[0]) is None
         ran_s = now_s[0] if ticks or now_s[0] - ran_s > STILL_S else ran_s
         for since_s in (0.0, now_s[0] / 2):
             known = [max(since_s, began_s) for began_s, ended_s in stills if ended_s > since_s]
-            told_s = pulse.still_s(since_s)
+            told_s = pulse.last_run_before_s(since_s)
             if len(stills) <= MOST_STILLS:
                 assert told_s == next(iter(known), None)
             else:
@@ -68,7 +68,7 @@ def begins_and_stands_still(reader: Upstream, pulse: Pulse) -> None:
 
 def stands_still(pulse: Pulse) -> None:
     """Let the process stand still."""
-    pulse.ticks()
+    pulse.tick()
     threading.Event().wait(STILL_FOR_S)
 
 
@@ -88,8 +88,8 @@ def test_a_close_may_have_come_since_the_process_last_ran(end: Callable[[Peer], 
         begins_and_stands_still(reader, pulse)
         is_still.set()
         while not isinstance(arrival := reader.get(60), Closed):
-            assert reader.taken_s >= STILL_FOR_S
-        assert (arrival.reason, reader.taken_s >= STILL_FOR_S) == (reason, True)
+            assert reader.taken_age_s >= STILL_FOR_S
+        assert (arrival.reason, reader.taken_age_s >= STILL_FOR_S) == (reason, True)
 
 
 def test_an_upstream_that_still_sends_was_connected_all_the_time() -> None:
@@ -100,14 +100,14 @@ def test_an_upstream_that_still_sends_was_connected_all_the_time() -> None:
     with serving(script) as server, upstream(server.address, pulse) as reader:
         begins_and_stands_still(reader, pulse)
         # The thread that decides may ask before the reader runs: nothing waits at the socket.
-        assert reader.unread_s is None
+        assert reader.unread_age_s is None
         stands_still(pulse)
         is_still.set()
-        assert (reader.get(60), reader.taken_s >= STILL_FOR_S) == (Chunk(b"meanwhile"), True)
+        assert (reader.get(60), reader.taken_age_s >= STILL_FOR_S) == (Chunk(b"meanwhile"), True)
         with Ticker(pulse):
             threading.Event().wait(STILL_S / 2)
             goes_on.set()
-            assert (reader.get(60), reader.taken_s < STILL_FOR_S) == (Chunk(b"later"), True)
+            assert (reader.get(60), reader.taken_age_s < STILL_FOR_S) == (Chunk(b"later"), True)
 
 
 def test_bytes_of_a_busy_upstream_are_not_old_for_ever() -> None:
@@ -126,7 +126,7 @@ def test_bytes_of_a_busy_upstream_are_not_old_for_ever() -> None:
     with serving(script) as server, upstream(server.address, Pulse(lambda: ran_s[-1]), share) as reader:
 
         def came_s() -> float:
-            return elapsed_s() - reader.taken_s
+            return elapsed_s() - reader.taken_age_s
 
         assert isinstance(reader.get(60), Opened)
         threading.Event().wait(STILL_FOR_S)
