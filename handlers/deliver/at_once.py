@@ -108,7 +108,9 @@ class AtOnce:
         if record is None or target.wait_ms:
             return None
         record = with_taken(record, end)
-        is_free = not (record.is_paused or record.is_replaying or record.failures)
+        # Behind an event that is refused again, others would be sent that the worker sends once more.
+        has_apart = messages > 1 and record.all_apart > 0
+        is_free = not (record.is_paused or record.is_replaying or record.failures or has_apart)
         if not is_free or not record.took_ms or not record.is_at(end):
             return None
         promises, send = self.senders[target]

@@ -145,6 +145,8 @@ class Delivery:
             changed = command.apply(place, came, self.arrivals, self.feed, now_ms)
             saved = record if changed == record and record.turn else self.records.save(place, changed)
             if saved is not None:
+                if came.spilled and not saved.spilled:
+                    self.records.delete_spilled(place)
                 if command.name != "pause":
                     self.ports.call([self.bells.force(Bell(place, now_ms + ANSWERED_MS, saved.number))])
                 return ""
@@ -238,7 +240,7 @@ class Delivery:
             # For its lag once the arrivals have expired.
             oldest_ms = lag(self.arrivals, bell.place.stream_id, worked.record).oldest_ms
             self.records.save(bell.place, replace(worked.record, left_ms=oldest_ms))
-        elif worked.record.apart and worked.end != "paused":
+        elif worked.record.all_apart and worked.end != "paused":
             self.bells.ring([Bell(bell.place.resend_place, worked.record.again_ms, 0)])
         self.bells.end(bell)
         try:

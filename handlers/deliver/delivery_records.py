@@ -10,9 +10,9 @@ sink took an arrival before that was noted, the record has not moved: `with_take
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from handlers.deliver.arrivals import PREFIX as ARRIVAL
 from handlers.deliver.arrivals import Arrival, Entry, arrival_of
@@ -23,6 +23,10 @@ from handlers.store.typed_values import Item
 from handlers.values import dataclass
 
 PREFIX = "sink#"
+# Of what was spilled: the label and a line end follow. It sorts before arrivals.
+_APART = "apart#"
+# How many events that are set apart a record names. The others are spilled.
+MOST_APART = 50
 # In place of the number of an arrival's events that are done.
 ALL = -1
 
@@ -47,7 +51,9 @@ class SinkRecord:
     `failures` counts tries in a row without an event taken, `waits` is why, "" if nothing failed; before
     `rest_until_ms` the sink is not tried again. `newest_ms` is when the newest taken event came; `took_ms` is how long
     the slowest of a worker's last requests took, 0 if none is known. `apart` is what `set_apart` reads, which is sent
-    again at `again_ms`.
+    again at `again_ms`, after `apart_failures` tries in a row of which the sink took none; `spilled` counts the events
+    that are set apart in items of their own, the oldest of which came at `spilled_ms` or later. While the record
+    `is_crowded`, what is set apart comes before what follows.
     """
 
     sink: str
@@ -75,15 +81,24 @@ class SinkRecord:
     took_ms: int = 0
     apart: str = ""
     again_ms: int = 0
+    apart_failures: int = 0
+    spilled: int = 0
+    spilled_ms: int = 0
+    is_crowded: bool = False
+
+    @property
+    def all_apart(self) -> int:
+        """How many events the place has passed and the sink has not taken."""
+        return len(self.set_apart) + self.spilled
 
     @property
     def set_apart(self) -> list[Apart]:
-        """What the place has passed and the sink has not taken, the next to be sent first."""
+        """Those of them that are sent next, in this order."""
         return [Apart(Entry(*entry), *more) for entry, *more in json.loads(self.apart or "[]")]
 
     def has_due(self, now_ms: int) -> bool:
-        """Whether some of it is to be sent now; not to a sink that takes nothing."""
-        return bool(self.apart) and not self.failures and self.again_ms <= now_ms
+        """Whether some of them are to be sent now; not to a sink that takes nothing."""
+        return self.all_apart > 0 and not self.failures and self.again_ms <= now_ms
 
     def with_set_apart(self, several: Iterable[Apart], again_ms: int) -> SinkRecord:
         """Returns the record with just these events set apart."""
@@ -190,6 +205,45 @@ class SinkRecords:
             records, items = self.read_all(stream_id), self._table.newest_records(stream_id, ARRIVAL, 1)
         end = next((arrival_of(item) for item in items if item["SK"]["S"].startswith(ARRIVAL)), None)
         return end, {one.sink: one for one in records}
+
+    def with_set_apart(self, place: Place, record: SinkRecord, more: Sequence[Apart], again_ms: int) -> SinkRecord:
+        """Returns the record with more events set apart; first spills the others if it would name too many."""
+        for first in range(0, len(more), MOST_APART):
+            several = more[first : first + MOST_APART]
+            if len(record.set_apart) + len(several) > MOST_APART:
+                record = self._spill(place, record)
+            record = record.with_set_apart([*several, *record.set_apart], again_ms)
+        return record
+
+    def save_next_set_apart(self, place: Place, record: SinkRecord) -> SinkRecord | None:
+        """Spills what the record sets apart, and saves it with what was spilled first; returns as `save`."""
+        item = next(self._read_spilled(place, Limit=1), None) if record.spilled else None
+        if item is None:
+            return self.save(place, replace(record, spilled=0))
+        first = replace(record, apart=item["apart"]["S"], spilled=0)
+        left = self._spill(place, record).spilled - first.all_apart
+        # Only a read that finds no item shows that none is left.
+        saved = self.save(place, replace(first, spilled=max(1, left)))
+        if saved is not None:
+            # After it: a kill in between repeats events and loses none.
+            self._table.delete(typed_values.item_key(place.stream_id, item["SK"]["S"]), "", {})
+        return saved
+
+    def delete_spilled(self, place: Place) -> None:
+        """Deletes what was spilled; raises StoreUnavailable."""
+        for item in self._read_spilled(place):
+            self._table.delete(typed_values.item_key(place.stream_id, item["SK"]["S"]), "", {})
+
+    def _spill(self, place: Place, record: SinkRecord) -> SinkRecord:
+        if record.apart:
+            name = f"{_APART}{place.label}\n{record.turn:015d}-{record.spilled:015d}"
+            self._table.set_attributes(typed_values.item_key(place.stream_id, name), {"apart": record.apart})
+        came_ms = [one.entry.received_at_ms for one in record.set_apart] + [record.spilled_ms] * (record.spilled > 0)
+        return replace(record, apart="", spilled=record.all_apart, spilled_ms=min(came_ms, default=0))
+
+    def _read_spilled(self, place: Place, **more: Any) -> Iterator[Item]:
+        values = {":stream": place.stream_id, ":prefix": f"{_APART}{place.label}\n"}
+        return self._table.query_items("PK = :stream AND begins_with(SK, :prefix)", values, ConsistentRead=True, **more)
 
     def save(self, place: Place, record: SinkRecord) -> SinkRecord | None:
         """Returns the record as saved; None if another has saved it since it was read. Raises StoreUnavailable.

@@ -34,6 +34,8 @@ BATCH = 25
 LATE_MS = 3_600_000
 # How long after its write an event may be missing in the index.
 SETTLED_MS = 15_000
+# Its multiples, without their whole parts, come near every share.
+_GOLDEN = 0.618034
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +144,17 @@ class Feed:
         end = self.arrivals.last_arrival(stream_id)
         return end is not None and not with_taken(record, end).is_at(end)
 
-    def place_of(self, stream_id: str, message: Message, now_ms: int) -> Apart:
-        """Returns where an arrival's event lies, which is set apart now; raises StoreUnavailable."""
-        assert not isinstance(message.step, str)
-        number, at = message.step
-        (arrival,) = self.arrivals.arrivals_from(stream_id, number, 1)
-        entry, before, _ = arrival.entries_from(at - 1)[0]
-        return Apart(entry, at - before, now_ms)
+    def sample_messages(self, stream_id: str, record: SinkRecord, most: int) -> Iterator[Message]:
+        """Yields some of the events behind the place, others after each failure; raises StoreUnavailable."""
+        end = self.arrivals.last_arrival(stream_id)
+        behind = 0 if end is None else end.number - record.number
+        for count in range(most * record.failures, most * (record.failures + 1)):
+            share = count * _GOLDEN % 1
+            arrival = self.arrivals.arrival_before(stream_id, record.number + round(behind * share) + 1)
+            if arrival is not None and not record.is_at(arrival):
+                done = max(round((arrival.events - 1) * share), record.done * (arrival.number == record.number))
+                at = replace(record, number=arrival.number, done=done)
+                yield from self._arrivals_page(stream_id, at, [arrival], 1, is_last=False).messages[:1]
 
     def messages_set_apart(self, stream_id: str, several: Sequence[Apart]) -> Iterator[tuple[Apart, Message | None]]:
         """Yields each that still exists with its message, None if that cannot be read; raises StoreUnavailable."""

@@ -105,9 +105,9 @@ def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord, stored: Table | 
                 oldest_ms = min(entry.received_at_ms for entry, _, _ in left)
                 break
     behind = Lag(0, 0) if end is None or stored is None else unnoted_lag(arrivals, stream_id, stored, end)
-    apart = [one.entry.received_at_ms for one in record.set_apart]
+    apart = [one.entry.received_at_ms for one in record.set_apart] + [record.spilled_ms] * (record.spilled > 0)
     waits = [one for one in (oldest_ms, behind.oldest_ms, record.unsent_ms, *apart) if one]
-    return Lag(events + behind.events + len(apart), min(waits, default=0))
+    return Lag(events + behind.events + record.all_apart, min(waits, default=0))
 
 
 def new_record(
@@ -168,9 +168,11 @@ class Command:
                 replay_until_ms=0,
                 backfill_until_ms=0,
                 apart="",
+                spilled=0,
+                is_crowded=False,
             )
         elif record.apart:
-            _, *left = record.set_apart
+            _, *left = sorted(record.set_apart, key=lambda one: one.entry.received_at_ms)
             return replace(record.with_set_apart(left, record.again_ms), skipped=record.skipped + 1)
         else:
             page = feed.page(place.stream_id, record, 1, now_ms)

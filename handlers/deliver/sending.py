@@ -6,8 +6,8 @@ under way.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from typing import Any
 
 from handlers.deliver.contract import Message, Order, Promises, Refusal
@@ -22,6 +22,9 @@ PARALLEL = 8
 # for that (`Refusal.rest_ms`).
 SHORT_RESTS_MS = (1_000, 2_000, 4_000, 8_000)
 REST_MS, LONGEST_REST_MS = 60_000, 300_000
+# How long after it took an event a sink is not away.
+NEAR_MS = 15_000
+Name = tuple[str, str]
 TAKEN = Refusal("")
 LATE = Refusal("there was no time left")
 
@@ -62,11 +65,13 @@ def send_all(
     is_late: Callable[[], bool],
     *,
     in_order: bool = True,
+    passes: bool = False,
     each: Each = map,
 ) -> Outcomes:
     """Sends the messages until each is taken or poison, until one has to wait, or until time is up.
 
-    With an order, one request follows the other; without one, `each` makes several.
+    With an order, one request follows the other; without one, `each` makes several, and if it `passes` what is refused,
+    others follow while the sink takes most.
     """
     outcomes = Outcomes()
     order = promises.order if in_order or promises.order != "message" else "none"
@@ -85,10 +90,11 @@ def send_all(
         several = [list(_take_batch(queue, promises, order))]
         while order == "none" and queue and len(several) < PARALLEL:
             several.append(list(_take_batch(queue, promises, order)))
-        for tried in each(lambda batch: list(_try_batch(batch, send, order)), several):
-            for message, refusal in tried:
-                if outcomes.add(message, refusal):
-                    stopped = stopped or refusal
+        before = len(outcomes.taken)
+        tried = each(lambda batch: list(_try_batch(batch, send, order)), several)
+        refused = [refusal for part in tried for message, refusal in part if outcomes.add(message, refusal)]
+        if refused and (not passes or outcomes.rest_ms or len(refused) > len(outcomes.taken) - before):
+            stopped = refused[0]
     for message in queue:
         assert stopped is not None
         outcomes.add(message, stopped)
@@ -134,3 +140,68 @@ def rest_ms(failures: int) -> int:
     if failures <= len(SHORT_RESTS_MS):
         return SHORT_RESTS_MS[failures - 1]
     return min(REST_MS << min(failures - len(SHORT_RESTS_MS) - 1, 10), LONGEST_REST_MS)
+
+
+def name_of(message: Message) -> Name:
+    """Returns what tells a stream's messages apart."""
+    return message.key, message.position
+
+
+@dataclass
+class Requests:
+    """The requests of one worker; `size` is how many events one has at most, because a sink may refuse large ones."""
+
+    promises: Promises
+    send: Send
+    now_ms: Callable[[], int]
+    each: Each
+    in_order: bool
+    size: int = 0
+    _since_ms: dict[Name, int] = field(default_factory=dict)
+    _took_ms: int = 0
+    _knows_refused: bool = True
+    _slowest_ms: int = 0
+
+    def __post_init__(self) -> None:
+        self.size = self.promises.most_messages
+
+    def send_messages(self, messages: Sequence[Message], is_late: Callable[[], bool]) -> tuple[Outcomes, int]:
+        """Sends messages until it is late; returns the outcomes, and how long the slowest request took, 0 for none."""
+        is_ordered = self.in_order and self.promises.order != "none"
+        self._knows_refused, self._slowest_ms = True, 0
+        promises = replace(self.promises, most_messages=self.size)
+        outcomes = send_all(
+            messages, promises, self._send_timed, is_late, in_order=self.in_order, passes=not is_ordered, each=self.each
+        )
+        if not outcomes.refusals:
+            self.size = min(self.promises.most_messages, 2 * self.size)
+        elif not (is_ordered or (outcomes.taken and self._knows_refused)):
+            self.size = max(1, min(self.size, len(messages)) // 2)
+        return outcomes, self._slowest_ms
+
+    def to_set_apart(self, messages: Sequence[Message], finished: Container[Name]) -> list[Message]:
+        """Returns the first messages that the sink refused, and took another just before, or later.
+
+        `finished` are those that are done.
+        """
+        passed = list[Message]()
+        for one in messages:
+            if (name := name_of(one)) not in finished:
+                if not 0 < self._since_ms.get(name, 0) <= self._took_ms + NEAR_MS:
+                    break
+                passed.append(one)
+        return passed
+
+    def _send_timed(self, batch: Sequence[Message]) -> Mapping[int, Refusal]:
+        began_ms = self.now_ms()
+        refusals = self.send(batch)
+        now_ms = self.now_ms()
+        self._slowest_ms = max(self._slowest_ms, now_ms - began_ms, 1)
+        if len(refusals) < len(batch):
+            self._took_ms = now_ms
+        if 1 < len(batch) == len(refusals):
+            self._knows_refused = False
+        else:
+            for at in refusals:
+                self._since_ms.setdefault(name_of(batch[at]), began_ms)
+        return refusals

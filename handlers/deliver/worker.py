@@ -6,17 +6,17 @@ order, no event is sent before all earlier ones are taken or known to be poison;
 saved it since it was read.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import Literal, NamedTuple
 
-from handlers.deliver.apart import AGAIN_MS, RefusedEvents, resend_set_apart
+from handlers.deliver.apart import PART_REST_MS, RARELY, places_of, resend_set_apart
 from handlers.deliver.at_once import Sending, Within
 from handlers.deliver.bells import ANSWERED_MS, Bell, Bells, Place
-from handlers.deliver.contract import Message, Refusal
-from handlers.deliver.delivery_records import SinkRecord, SinkRecords
+from handlers.deliver.contract import Message
+from handlers.deliver.delivery_records import MOST_APART, SinkRecord, SinkRecords
 from handlers.deliver.feed import SETTLED_MS, Feed, Page
-from handlers.deliver.sending import PARALLEL, SHORT_RESTS_MS, Each, Outcomes, rest_ms, send_all
+from handlers.deliver.sending import PARALLEL, SHORT_RESTS_MS, Each, Outcomes, Requests, name_of, rest_ms, send_all
 from handlers.profile.deliver_field import Target
 from handlers.values import dataclass
 
@@ -24,8 +24,6 @@ from handlers.values import dataclass
 SINGLE_READ, MOST_READ = 250, 1000
 # How often the place is saved, so that a kill repeats little and a pause takes effect soon.
 SAVED_EVERY_MS = 5_000
-# If it took some of the messages, the others are sent again this soon.
-PART_REST_MS = 250
 # A shorter wait is slept through, such as that at the end of a replay; a longer one is left to the sweep.
 SLEPT_MS = SETTLED_MS
 # How many records a call brings, as packaging/resources/delivery.cjs has it.
@@ -99,16 +97,13 @@ class Worker:
     worked: Worked = field(default_factory=lambda: Worked(SinkRecord("")))
     # Events that were sent before an earlier one, and dead letters, until the record has passed them.
     _finished: set[tuple[str, str]] = field(default_factory=set)
-    _refused: RefusedEvents = field(default_factory=RefusedEvents)
-    # How many events a request has at most: a sink without an order may refuse only large requests.
-    _size: int = 1
     _is_lost: bool = False
 
     def __post_init__(self) -> None:
         self.place, self.in_order = self.bell.place, self.target.in_order
         self.promises, self.send = self.ports.sending(self.target)
         self.is_ordered = self.in_order and self.promises.order != "none"
-        self._size = self.promises.most_messages
+        self._requests = Requests(self.promises, self.send, self.ports.now_ms, self.ports.each, self.in_order)
 
     def run(self, record: SinkRecord) -> Worked:
         """Sends events from the record's place on; the record was just read. Raises StoreUnavailable."""
@@ -119,22 +114,24 @@ class Worker:
         # refuses some with few, unless others may pass those that wait. A refused batch comes again as it was.
         most = full if record.failures <= len(SHORT_RESTS_MS) else 1
         if most == 1 and not self.is_ordered:
-            # It may refuse large requests only, or the first event only.
-            most = min(full, PARALLEL * self.promises.most_messages) if record.failures % 2 else 1
-            self._size = self._size if record.failures % 2 else 1
+            # It may refuse large requests only.
+            self._requests.size = 1
         while not self._is_lost:
             self.worked.record = record
             if record.is_paused:
                 return self._finish("paused")
-            rest_ms = record.rest_until_ms - self.ports.now_ms()
-            if rest_ms > 0 and not self._sleep_if_time(rest_ms):
-                return self._finish("waits", record.rest_until_ms)
-            if self.ports.left_ms() < self.promises.longest_ms:
+            until_ms = max(record.rest_until_ms, record.again_ms if record.is_crowded else 0)
+            rest_ms = until_ms - self.ports.now_ms()
+            if rest_ms <= SLEPT_MS and self.ports.left_ms() < max(0, rest_ms) + self.promises.longest_ms:
                 return self._finish("more")
+            if rest_ms > 0 and not self._sleep_if_time(rest_ms):
+                return self._finish("waits", until_ms)
             if record.has_due(self.ports.now_ms()):
                 if (again := self._resend_set_apart(record)) is None:
                     break
                 record = again
+                if record.is_crowded and record.apart_failures <= len(SHORT_RESTS_MS):
+                    continue
             page = self.feed.page(self.place.stream_id, record, most, self.ports.now_ms())
             saved: SinkRecord | None = record
             wait_ms = 0
@@ -144,7 +141,7 @@ class Worker:
                     # A replay may read for long before it finds something to send.
                     is_held = self._extend_bell(self.promises.longest_ms)
                     saved = self.records.save(self.place, page.end) if is_held else None
-                elif wait_ms <= 0:
+                elif wait_ms <= 0 and not self._sleep_before_resending(record):
                     return self._finish("done")
             elif (wait_ms := self._wait_for_more_ms(page)) <= 0:
                 before = self.worked.delivered
@@ -157,7 +154,8 @@ class Worker:
             self.worked.record = record = saved
             if wait_ms > 0 and not self._sleep_if_time(wait_ms):
                 return self._finish("waits", self.ports.now_ms() + wait_ms)
-            if page.is_last and (record.number, record.done) == (page.end.number, page.end.done):
+            is_last = page.is_last and (record.number, record.done) == (page.end.number, page.end.done)
+            if is_last and not self._sleep_before_resending(record):
                 return self._finish("done")
         return self._finish("lost")
 
@@ -169,24 +167,27 @@ class Worker:
     def _send_page(self, record: SinkRecord, page: Page) -> SinkRecord | None:
         """Sends a page; returns the saved record, None if another worker has saved it."""
         ports, worked = self.ports, self.worked
+        # In a replay, which a person watches, no event is passed.
+        is_strict = self.is_ordered or page.begin.is_replaying
+        # Those at the place may be the only ones that it refuses.
+        is_probed = record.failures and not is_strict
+        samples = list(self.feed.sample_messages(self.place.stream_id, record, PARALLEL - 1)) if is_probed else []
         # Broken entries come first, because the record passes them with the next message.
         letters = [self._letter(entry.key, "", reason) for entry, reason in page.broken]
         buried, is_in_queue = self._dead_letter_all(letters)
-        messages = (
-            [one for one in page.messages if (one.key, one.position) not in self._finished] if is_in_queue else []
-        )
+        found = dict.fromkeys([*samples, *page.messages]) if is_in_queue else {}
+        messages = [one for one in found if name_of(one) not in self._finished]
         outcomes, took_ms = self._send_messages(messages)
         refused = outcomes.refusals
         letters += [self._letter(one.key, one.position, reason) for one, reason in outcomes.poison]
         if outcomes.poison:
             more, is_in_queue = self._dead_letter_all(letters)
             buried += more
-        self._finished |= {(one.key, one.position) for one in outcomes.taken}
-        reason = "the dead-letter queue does not take it"
-        if is_in_queue:
-            reason = refused[0].reason if refused else ""
-        passed = [] if self.is_ordered else self._refused.to_set_apart(page, outcomes, self._finished, ports.now_ms())
-        self._finished |= {(one.key, one.position) for one in passed}
+        self._finished |= {name_of(one) for one in outcomes.taken}
+        reason = next((one.reason for one in refused), "") if is_in_queue else "the dead-letter queue does not take it"
+        known = [page.begin.newest_ms, *(of.received_at_ms for of in page.messages if name_of(of) in self._finished)]
+        passed = [] if is_strict else self._requests.to_set_apart(page.messages, self._finished)
+        self._finished |= {name_of(one) for one in passed}
         has_moved = bool(outcomes.taken or buried or passed)
         failures = 0 if has_moved or not reason else record.failures + 1
         again_ms = 0 if not reason else PART_REST_MS if has_moved else rest_ms(failures)
@@ -202,43 +203,32 @@ class Worker:
             dead_lettered=record.dead_lettered + buried,
             failed=record.failed + failed,
             failures=failures,
-            waits=reason or (record.waits if record.apart else ""),
+            waits=reason or (record.waits if record.all_apart else ""),
             rest_until_ms=ports.now_ms() + max(again_ms, outcomes.rest_ms),
             # An event that is sent again shows nothing about those that wait before it.
-            newest_ms=max([page.begin.newest_ms, *(one.received_at_ms for one in outcomes.taken if not is_again)]),
+            newest_ms=known[0] if is_again else max(known),
             at_ms=ports.now_ms(),
             left_ms=record.left_ms if record.backfill_until_ms else page.left_ms(self._finished),
             took_ms=took_ms or record.took_ms,
         )
         if passed:
-            places = [self.feed.place_of(self.place.stream_id, one, saved.at_ms) for one in passed]
-            next_ms = record.again_ms if record.apart else saved.at_ms + AGAIN_MS
-            saved = saved.with_set_apart([*record.set_apart, *places], next_ms)
-        return self.records.save(self.place, saved)
+            places = places_of(self.feed.arrivals, self.place.stream_id, passed, saved.at_ms)
+            next_ms = saved.at_ms + max(SHORT_RESTS_MS[0], RARELY * took_ms)
+            next_ms = min(next_ms, record.again_ms) if record.all_apart else next_ms
+            saved = self.records.with_set_apart(self.place, saved, places, next_ms)
+        is_crowded = len(passed) >= max(PARALLEL, 2 * len(outcomes.taken)) and saved.all_apart >= MOST_APART
+        return self.records.save(self.place, replace(saved, is_crowded=is_crowded))
 
     def _send_messages(self, messages: Sequence[Message]) -> tuple[Outcomes, int]:
         """Sends messages for a while; returns the outcomes, and how long the slowest request took, 0 for none."""
-        ports, took_ms, until_ms = self.ports, 0, self.ports.now_ms() + SAVED_EVERY_MS
+        ports, until_ms = self.ports, self.ports.now_ms() + SAVED_EVERY_MS
 
         def is_late() -> bool:
             longest_ms = self.promises.longest_ms
             self._is_lost = not self._extend_bell(longest_ms)
             return self._is_lost or ports.now_ms() >= until_ms or ports.left_ms() < longest_ms
 
-        def send(batch: Sequence[Message]) -> Mapping[int, Refusal]:
-            nonlocal took_ms
-            began_ms = ports.now_ms()
-            refusals = self.send(batch)
-            took_ms = max(took_ms, ports.now_ms() - began_ms, 1)
-            return refusals
-
-        promises = replace(self.promises, most_messages=self._size)
-        outcomes = send_all(messages, promises, send, is_late, in_order=self.in_order, each=ports.each)
-        if not outcomes.refusals:
-            self._size = min(self.promises.most_messages, 2 * self._size)
-        elif not (outcomes.taken or self.is_ordered):
-            self._size = max(1, min(self._size, len(messages)) // 2)
-        return outcomes, took_ms
+        return self._requests.send_messages(messages, is_late)
 
     def _resend_set_apart(self, record: SinkRecord) -> SinkRecord | None:
         """Sends what was set apart again; returns the saved record, None if another worker has saved it."""
@@ -246,14 +236,14 @@ class Worker:
             return None
         ports, worked, promises = self.ports, self.worked, replace(self.promises, most_messages=1)
         again = resend_set_apart(
-            record, ports.now_ms(), lambda several: self.feed.messages_set_apart(self.place.stream_id, several),
+            record, ports.now_ms, lambda several: self.feed.messages_set_apart(self.place.stream_id, several),
             lambda some: send_all(some, promises, self.send, lambda: False, in_order=False, each=ports.each),
             lambda one, reason: ports.dead_letter(self._letter(one.key, one.position, reason)),
         )  # fmt: skip
         worked.delivered += again.delivered - record.delivered
         worked.failed += again.failed - record.failed
         worked.dead_lettered += again.dead_lettered - record.dead_lettered
-        return self.records.save(self.place, again)
+        return self.records.save_next_set_apart(self.place, again)
 
     def _record_after(self, page: Page, *, is_all: bool) -> SinkRecord:
         """Returns the record after the leading messages that are done."""
@@ -286,6 +276,13 @@ class Worker:
         held = self.bells.hold(self.bell, now_ms + for_ms + ANSWERED_MS)
         self.bell = held or self.bell
         return held is not None
+
+    def _sleep_before_resending(self, record: SinkRecord) -> bool:
+        """Sleeps if some of what is set apart is sent again soon, but not for long, because more may come meanwhile."""
+        rest_ms = record.again_ms - self.ports.now_ms()
+        if record.failures or record.apart_failures > len(SHORT_RESTS_MS) or rest_ms > SHORT_RESTS_MS[-1]:
+            return False
+        return record.all_apart > 0 and self._sleep_if_time(max(1, min(rest_ms, PART_REST_MS)))
 
     def _sleep_if_time(self, rest_ms: int) -> bool:
         """Sleeps if there is time and no other worker has the sink; returns whether it did."""

@@ -1,17 +1,19 @@
 """An event that a sink without an order refuses delays no other: it is set apart and retried for a day."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
-from handlers.deliver import apart
+from handlers.deliver import apart, delivery_records, worker
 from handlers.deliver.contract import Message, Refusal
 from handlers.deliver.operating import lag
 from handlers.deliver.table_records import decode_image
 from handlers.profile.deliver_field import Target
+from tests.handlers.context import Killed
 from tests.handlers.deliver.records import NOW_MS, event, segment_record
-from tests.handlers.deliver.stage import AWAY, TAKE, TARGET, Stage, asked, of
+from tests.handlers.deliver.stage import AWAY, PLACE, TAKE, TARGET, Stage, asked, of
 
 HOUR_S = 3_600
 
@@ -69,7 +71,7 @@ def test_an_event_that_is_refused_for_a_day_is_a_dead_letter(monkeypatch: pytest
     come(stage, 4)
     assert stage.letters == []
     stage.answer = lambda _, batch: {at: AWAY for at, one in enumerate(batch) if one.key == "0"}
-    stage.run(600)
+    stage.run(800)
     assert (sorted(stage.keys()), stage.is_over) == (["1", "2", "3", "4"], True)
     assert [(one.key, one.reason) for one in stage.letters] == [("0", "refused for a day, unlike newer events: away")]
     assert (of(stage).delivered, of(stage).dead_lettered, of(stage).waits) == (4, 1, "")
@@ -90,31 +92,58 @@ def test_a_pause_keeps_events_set_apart_and_a_skip_drops_them(*, is_all: bool, t
     assert (sorted(stage.keys()), stage.is_over) == (taken, True)
 
 
-@pytest.mark.parametrize(("every", "most", "count"), [(2, 100_000, 20), (2, 500, 14), (4, 100_000, 5)])
-def test_events_are_set_apart_unless_most_are(
-    every: int, most: int, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If the sink refuses most events, or the record is full, later events wait; all are delivered soon after."""
-    monkeypatch.setattr(apart, "MOST_APART", 5)
-    monkeypatch.setattr(apart, "MOST_CHARACTERS", most)
-    taken = range(1, 40, every)
+@pytest.mark.parametrize("taken", [range(1, 40, 2), range(1, 40, 4), range(25, 40)])
+def test_any_number_of_events_is_set_apart(taken: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty refused events in a row let nothing else through; if most were refused, others came again and again."""
+    for module in (apart, delivery_records, worker):
+        monkeypatch.setattr(module, "MOST_APART", 5)
     stage = refusing(*(str(n) for n in range(40) if n not in taken), request_ms=10)
-    come(stage, *range(40), every_s=1, for_s=600)
-    assert (len(of(stage).set_apart), {*map(int, stage.keys())} == {*taken}) == (count, every == 2)
+    come(stage, *range(40), every_s=1, for_s=3 * HOUR_S)
+    left, is_skipped = 40 - len(taken), taken.step == 4
+    assert (sorted(map(int, stage.keys())), lag(stage.delivery.arrivals, "a", of(stage))) == ([*taken], (left, NOW_MS))
+    if is_skipped:
+        assert asked(stage, "skip", is_all=True).skipped == left
     stage.answer = lambda _target, _batch: TAKE
-    stage.run(130)
-    assert (sorted({*map(int, stage.keys())}), stage.letters, stage.is_over) == ([*range(40)], [], True)
+    stage.run(600)
+    items = stage.delivery.records._read_spilled(PLACE)
+    assert (len(stage.keys()), stage.letters, stage.is_over, [*items]) == (40 - left * is_skipped, [], True, [])
 
 
-def test_an_event_that_waits_before_newer_ones_outlives_its_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refused event is delivered even if newer events were accepted and the arrivals have expired."""
-    monkeypatch.setattr(apart, "MOST_APART", 0)
-    stage = refusing("0")
-    come(stage, 0, 1, every_s=2 * HOUR_S)
+def test_what_a_busy_sink_refuses_is_no_more_than_it_can_take_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink that takes five events a second, and refuses the others, gets a burst nearly as fast as it takes it."""
+    for module in (apart, delivery_records, worker):
+        monkeypatch.setattr(module, "MOST_APART", 20)
+    stage, taken = refusing(request_ms=10), Counter[int]()
+    most = list[int]()
+
+    def answer(_target: Target, _batch: Sequence[Message]) -> Mapping[int, Refusal]:
+        most.append(record.all_apart if (record := stage.delivery.records.read(PLACE)) else 0)
+        second = stage.clock.now_ms // 1_000
+        taken[second] += 1
+        return {0: AWAY} if taken[second] > 5 else TAKE
+
+    stage.answer = answer
+    stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(200)))
+    stage.run(60)
+    assert (len(stage.keys()), max(most) < 60, stage.letters) == (200, True, [])
+
+
+def test_an_event_that_waits_before_newer_ones_outlives_its_arrival() -> None:
+    """A refused event is delivered even if a newer one was accepted, its worker died and the arrivals have expired."""
+    stage, answers = Stage(order="none", most=2), iter([{0: AWAY, 1: AWAY}, TAKE])
+
+    def answer(_target: Target, _batch: Sequence[Message]) -> Mapping[int, Refusal]:
+        if (refused := next(answers, None)) is None:
+            raise Killed
+        return refused
+
+    stage.answer = answer
+    stage.come("a", *(event(str(n), at_ms=NOW_MS - (2 - n) * HOUR_S * 2_000) for n in range(3)))
+    stage.run(1)
     stage.expire()
     stage.answer = lambda _target, _batch: TAKE
     stage.run(600)
-    assert (sorted({*stage.keys()}), stage.is_over) == (["0", "1"], True)
+    assert (sorted({*stage.keys()}), stage.is_over) == (["0", "1", "2"], True)
 
 
 def test_single_events_of_a_segment_are_set_apart() -> None:

@@ -127,32 +127,26 @@ def test_a_sink_that_refuses_within_a_segment_goes_on_within_it() -> None:
 
 
 def test_a_skip_drops_one_event_or_all_so_far() -> None:
-    """A skip drops the first waiting event, or all waiting events; later events are delivered."""
+    """A skip drops the first waiting event, or all of them, and no worker rings again; later events are delivered."""
     stage = Stage()
-    stage.answer = lambda _target, batch: {0: AWAY} if int(batch[0].key) < 5 else TAKE
+    stage.answer = lambda _target, batch: {0: AWAY} if int(batch[0].key) < 6 else TAKE
     stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(5)))
     stage.run(40)
-    assert lag(stage.virtual.delivery.arrivals, "a", of(stage)).events == 5
+    delivery = stage.virtual.delivery
+    assert lag(delivery.arrivals, "a", of(stage)).events == 5
     assert asked(stage, "skip").skipped == 1
-    assert lag(stage.virtual.delivery.arrivals, "a", of(stage)).events == 4
+    assert lag(delivery.arrivals, "a", of(stage)).events == 4
     assert asked(stage, "skip", is_all=True).skipped == 5
     stage.come("a", event("5", at_ms=stage.clock.now_ms))
     stage.run(40)
-    assert (stage.keys(), stage.is_over) == (["5"], True)
-
-
-def test_once_the_only_event_that_waits_is_skipped_nothing_is_left_to_do() -> None:
-    """After the only waiting event is skipped, no worker rings for the sink again."""
-    stage = Stage()
-    stage.answer = lambda _target, _batch: {0: AWAY}
-    stage.come("a", event("0"))
-    stage.run(40)
-    delivery, skipped = stage.virtual.delivery, asked(stage, "skip")
-    end = delivery.arrivals.last_arrival("a")
+    skipped, end = asked(stage, "skip"), delivery.arrivals.last_arrival("a")
     assert end is not None
     assert delivery.feed.page("a", skipped, 1, stage.clock.now_ms).end.is_at(end)
     stage.run(40)
     assert stage.is_over
+    stage.come("a", event("6", at_ms=stage.clock.now_ms))
+    stage.run(40)
+    assert (stage.keys(), stage.is_over) == (["6"], True)
 
 
 @pytest.mark.parametrize("layout", [Layout(), Layout(3), Layout(1, "none")])

@@ -82,11 +82,16 @@ def test_without_an_order_a_waiting_event_delays_no_other() -> None:
     stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(3)))
     stage.run(20)
     assert (stage.keys(), [one.key for one in stage.letters]) == (["2", "0"], ["1"])
-    stage, again = Stage(replace(TARGET, in_order=False), most=1), [AWAY] * 6
-    stage.answer = lambda _target, batch: {0: again.pop()} if batch[0].key == "0" and again else TAKE
+    stage, again, sent_ms = Stage(replace(TARGET, in_order=False), most=1), [AWAY] * 4, dict[str, int]()
+
+    def answer(_target: Target, batch: Sequence[Message]) -> Mapping[int, Refusal]:
+        sent_ms.setdefault(batch[0].key, stage.clock.now_ms)
+        return {0: again.pop()} if batch[0].key == "0" and again else TAKE
+
+    stage.answer = answer
     stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(30)))
     stage.run(40)
-    assert stage.keys() == [str(n) for n in (*range(1, 30), 0)]
+    assert (stage.keys(), sent_ms["29"]) == ([str(n) for n in (*range(1, 30), 0)], NOW_MS + 320)
 
 
 @pytest.mark.parametrize(("most", "takes"), [(500, 64), (500, 1), (10, 4)])
