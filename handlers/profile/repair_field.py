@@ -119,7 +119,7 @@ def repair(
     own_keep: Sequence[Keep] = (),
 ) -> Repair | None:
     """Returns how gaps are repaired; None if the field is absent. The other arguments are the stream's own."""
-    inner = fields.table("repair", '{ address = "https://...", items = "$.items" }')
+    inner = fields.table("repair", 'a table such as { address = "https://...", items = "$.items" }')
     if inner is None:
         return None
 

@@ -16,7 +16,7 @@ _NAMES = 'a JSON path of names alone, such as "$.result.events"'
 
 def split(fields: Fields) -> Split | None:
     """Returns how a frame is taken apart; None if a frame is one event."""
-    inner = fields.table("split", '{ path = "$.items" }')
+    inner = fields.table("split", 'a table such as { path = "$.items" }')
     if inner is None:
         return None
     path = inner.needs("path", list_path(f'must be {_NAMES}, or "$" if the frame is the list')) or JsonPath("$", ())

@@ -20,7 +20,7 @@ _PARAMETERS = ("since", "after", "cursor", "offset", "from")
 _DEPTH = 3
 # How long a request for one place waits at most, and how many are made.
 _WAIT_S, _QUESTIONS = 3.0, 8
-_GUESS = 'on_conflict = "both"  # the key is a guess, so another body under the same key is stored too'
+_GUESS = 'on_conflict = "both"  # the key is a guess: another body under it is stored too, until you write "first"'
 
 
 def written(address: Address, framing: str, seen: Probe, seconds: float) -> list[str]:

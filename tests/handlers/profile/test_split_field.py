@@ -21,7 +21,7 @@ LINES: dict[str, Any] = {"framing": "ndjson"}
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"split": "$.items"}, 'split must be { path = "$.items" }'),
+    ({"split": "$.items"}, 'split must be a table such as { path = "$.items" }'),
     ({"split": {}}, f'split.path is missing: it must be {NAMES}, or "$" if the frame is the list'),
     ({"split": SPLIT, "time": "$.items[*].at"}, "within the stored event, which of a batch is an element"),
     ({"split": {"path": "$.items[*]"}}, f'split.path must be {NAMES}, or "$" if the frame is the list'),
