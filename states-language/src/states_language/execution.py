@@ -141,7 +141,7 @@ class Execution:
     def stop(self, error: str | None = None, cause: str | None = None, *, unwinds: bool = True) -> None:
         """Abort the execution at once, unless it has ended. unwinds: whether to call `unwind` now too."""
         if self.status == "RUNNING":
-            error, cause = (None if text is None else well_formed(text) for text in (error, cause))
+            error, cause = error and well_formed(error), cause and well_formed(cause)
             self._end("ABORTED", "ExecutionAborted", 0, failure_details(error, cause), error, cause, unwinds=unwinds)
 
     def unwind(self) -> None:

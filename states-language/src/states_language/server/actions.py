@@ -56,7 +56,7 @@ _MEDIA_TYPE = "application/x-amz-json-1.0"
 _POLL_ACTION = "GetActivityTask"
 LARGEST = 16 * 1024 * 1024
 """The bytes of a request: more than a definition and an input of the largest size take, each character escaped."""
-_LITTLE_S, _LEFT = 0.1, 50
+_LITTLE_S, _LEFT = 0.1, 125
 """At most so many CPU seconds in a second are rest; after so many collections of the young, the old are collected."""
 
 
@@ -76,7 +76,7 @@ def settle() -> None:
     sys.setswitchinterval(0.001)
     # JSON has no cycles, so old objects are collected while no request waits, and young ones for some milliseconds
     # at a time.
-    gc.set_threshold(5_000, 3, 10_000)
+    gc.set_threshold(2_000, 3, 10_000)
     _collect_at_rest(time.process_time())
 
 
