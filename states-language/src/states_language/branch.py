@@ -129,7 +129,7 @@ class Branch(Chain):
                 # A state's data is never written to, so the same object has the same text.
                 data, text = output, self.payload_text(output)
             details = {"name": state.name, **payload_details("output", text)}
-            if self.staged and self.alive:  # a redrive finds the variables as they were when the execution ended
+            if self.staged and self.is_alive:  # a redrive finds the variables as they were when the execution ended
                 details["assignedVariables"] = self.scope.assign(self.staged)
                 details["assignedVariablesDetails"] = {"truncated": False}
             self.staged = None
@@ -191,7 +191,7 @@ class Branch(Chain):
 
     def abort_state(self, previous_id: int) -> None:
         """Add the aborted events of the open state, of the work within it and of the iteration."""
-        if self.dead:
+        if self.is_dead:
             return
         if self.state is not None and self.state.type in ABORTABLE:
             self.add_side_event(f"{self.state.type}StateAborted", previous_id=previous_id)
@@ -202,7 +202,7 @@ class Branch(Chain):
 
     def kill(self) -> None:
         """Stop this branch and those below it for good, without an event."""
-        self.dead = True
+        self.is_dead = True
         self.scope.close()
         for child in self.children:
             child.kill()

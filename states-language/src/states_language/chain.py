@@ -65,7 +65,7 @@ class Chain:
         self.last_id = self.before_entry_id = last_id
         self.entered_id = 0
         self.state: EnteredState | None = None
-        self.dead = False
+        self.is_dead = False
 
     @property
     def state_name(self) -> str:
@@ -73,9 +73,9 @@ class Chain:
         return self.state.name if self.state else ""
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Return whether the line goes on: neither has it been killed nor has the execution ended."""
-        return not self.dead and self.execution.status == "RUNNING"
+        return not self.is_dead and self.execution.status == "RUNNING"
 
     def add(self, kind: str, details: dict[str, Any] | None = None, *, key: str | None = None) -> int:
         """Add the next event of this branch's chain and return its id; raises Halted after the end."""
@@ -91,7 +91,7 @@ class Chain:
         previous_id: int | None = None,
     ) -> int:
         """Add an event that does not advance the chain and return its id: *StateSucceeded, *StateAborted (recorded)."""
-        if not self.alive:
+        if not self.is_alive:
             raise Halted
         execution = self.execution
         if previous_id is None:
@@ -111,7 +111,7 @@ class Chain:
             raise Fatal("States.DataLimitExceeded", too_large(self.state_name))
         return text
 
-    def fatal(self, error: str, detail: str) -> Fatal:
+    def fatal_with_place(self, error: str, detail: str) -> Fatal:
         """Return the failure with a cause that names this state and the event at which it was entered."""
         return Fatal(error, self.cause_with_place(detail))
 
@@ -121,10 +121,12 @@ class Chain:
         return f"An error occurred while executing {place}. {detail}"
 
     def record_failure(self, problem: EvaluationError) -> Exception:
-        """Return the exception for an expression's failure: Fatal for States.Runtime and for a value that is far too
-        large; StateError, which can be caught, for any other failure."""
+        """Return the exception for an expression's failure, and add EvaluationFailed for one of JSONata.
+
+        Fatal for States.Runtime and for a value that is far too large; otherwise a StateError, which can be caught.
+        """
         if problem.name == "States.Runtime":
-            return self.fatal(problem.name, str(problem))
+            return self.fatal_with_place(problem.name, str(problem))
         if isinstance(problem, Oversized):
             return Fatal(problem.name, too_large(self.state_name))
         cause = self.cause_with_place(str(problem))

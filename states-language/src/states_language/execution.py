@@ -15,7 +15,7 @@ from states_language.clock import Clock
 from states_language.context import Identity, execution_context
 from states_language.distributed.report import MapRunReport
 from states_language.failures import Fatal, Halted, StateError, TaskFailure
-from states_language.history import ENTERED, LIMIT, Event, History, failure_details, payload_details
+from states_language.history import ENTERED, EVENT_LIMIT, Event, History, failure_details, payload_details
 from states_language.jsonata.functions import functions_frame
 from states_language.place import Part, Place, Redriven
 from states_language.scheduling.lanes import Lanes
@@ -90,7 +90,7 @@ class Execution:
         self.context = execution_context(identity, self.input, self.started_ms, self.redrives, self.redriven_ms)
         self.whole_context = context
         before = 0 if redriven is None else redriven.events
-        limit, keep = options.get("history_limit", LIMIT), options.get("keep_history", True)
+        limit, keep = options.get("history_limit", EVENT_LIMIT), options.get("keep_history", True)
         self.record = History(clock.now_ms, options.get("on_event"), limit=limit, keep=keep, events_before=before)
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.store = Store()
@@ -185,9 +185,9 @@ class Execution:
     def crash(self, branch: Chain, problem: Exception) -> None:
         """Fail the execution for a defect of the interpreter or of `perform`, and report it to the event loop."""
         if isinstance(problem, RecursionError):
-            self.fail(branch, branch.fatal("States.Runtime", NESTED))
+            self.fail(branch, branch.fatal_with_place("States.Runtime", NESTED))
             return
-        self.fail(branch, branch.fatal("States.Runtime", f"{type(problem).__name__}: {problem}"))
+        self.fail(branch, branch.fatal_with_place("States.Runtime", f"{type(problem).__name__}: {problem}"))
         message = f"state '{branch.state_name}' broke"
         asyncio.get_running_loop().call_exception_handler({"message": message, "exception": problem})
 
@@ -200,7 +200,7 @@ class Execution:
 
         The future may be cancelled; the call itself runs on. Raises Halted after the end of the branch.
         """
-        if not branch.alive:
+        if not branch.is_alive:
             raise Halted
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NotRequired, TypedDict
 
-LIMIT = 25_000
+EVENT_LIMIT = 25_000
 """The most events of one execution; the last of them is its end (AWS Step Functions quotas)."""
 
 ENTERED, EXITED = "stateEnteredEventDetails", "stateExitedEventDetails"
@@ -80,7 +80,7 @@ class History:
         now_ms: Callable[[], int],
         on_event: Callable[[Event], object] | None = None,
         *,
-        limit: int | None = LIMIT,
+        limit: int | None = EVENT_LIMIT,
         keep: bool = True,
         events_before: int = 0,
     ) -> None:

@@ -85,7 +85,7 @@ class Scope:
         self._sizes, self._values = {}, {}
 
 
-def check_names(assign: Any, pointer: str, *, template: bool) -> Iterator[tuple[str, str]]:
+def check_variable_names(assign: Any, pointer: str, *, template: bool) -> Iterator[tuple[str, str]]:
     """Yield each variable that an Assign sets, with its JSON pointer; raises DefinitionError for a bad name.
 
     template: whether a key may end in .$, as in JSONPath; the .$ is not part of the name.

@@ -20,7 +20,7 @@ from endpoint import (
     start_waiting_for_token,
     task_definition,
 )
-from states_language.server.actions import LARGEST
+from states_language.server.actions import LARGEST_REQUEST_BYTES
 
 _CONSTRAINT = "1 validation error detected: Value{} at '{}' failed to satisfy constraint: Member must {}"
 _BAD = {"name": "bad", "roleArn": ROLE, "definition": json.dumps(PASS)}
@@ -189,7 +189,7 @@ def test_an_unfinished_or_too_long_request_starts_nothing(states: Any, capfd: py
     with socket.create_connection((address[0], int(address[1]))) as client:
         client.sendall((start + body).encode())
     with socket.create_connection((address[0], int(address[1]))) as client:
-        client.sendall(start.encode() + b" " * (LARGEST + 1))
+        client.sendall(start.encode() + b" " * (LARGEST_REQUEST_BYTES + 1))
         assert client.recv(12) == b"HTTP/1.1 413"
     assert states.list_executions(stateMachineArn=begun)["executions"] == []
     assert capfd.readouterr() == ("", "")

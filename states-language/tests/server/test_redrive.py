@@ -283,9 +283,9 @@ def test_a_redrive_is_refused_with_the_reason_that_describe_execution_gives(stat
         assert described["redriveStatus"] == "NOT_REDRIVABLE"
         assert refused == ("ExecutionNotRedrivable", described["redriveStatusReason"] + ".")
     (one,) = executions_of(states, map_run_arn(states, of_map))
-    assert (one["redriveStatus"], one["redriveStatusReason"]) == ("NOT_REDRIVABLE", redrives.NOT_OPEN)
+    assert (one["redriveStatus"], one["redriveStatusReason"]) == ("NOT_REDRIVABLE", redrives.MAP_RUN_NOT_OPEN)
     refused = refusal(states.redrive_execution, executionArn=one["executionArn"])
-    assert refused == ("ExecutionNotRedrivable", f"{redrives.OF_MAP_RUN}.")
+    assert refused == ("ExecutionNotRedrivable", f"{redrives.REDRIVEN_BY_MAP_RUN}.")
     assert refusal(states.redrive_execution, executionArn=done + "x")[0] == "ExecutionDoesNotExist"
     express = done.replace(":execution:", ":express:") + ":x"
     assert refusal(states.redrive_execution, executionArn=express)[0] == "InvalidArn"
@@ -304,7 +304,7 @@ DAY = redrives.DAY_MS
         (0, {"events": 24_999}, "Execution history event limit exceeded"),
         (365 * DAY, {"stopped_ms": 365 * DAY}, "Execution has exceeded the max execution time"),
         (0, {"deleting": True}, "State machine is in DELETING status"),
-        (0, {"open_runs": None}, redrives.NOT_KEPT),
+        (0, {"open_runs": None}, redrives.PLACE_UNKNOWN),
     ],
 )
 def test_a_redrive_has_limits_of_age_and_events(now_ms: int, change: dict[str, Any], reason: str | None) -> None:

@@ -18,12 +18,12 @@ from states_language.definition.load import load
 from states_language.definition.pointers import Key, lines_in, lines_of, ways
 from states_language.definition.source import Source, read_definition
 from states_language.definition.substitutions import Substitutions
-from states_language.history import LIMIT
+from states_language.history import EVENT_LIMIT
 
 EVENTS_OF_A_TASK = 3
 """Scheduled, started, and its end."""
 
-MUCH = LIMIT // 2
+MUCH = EVENT_LIMIT // 2
 """History events that no single visit of a state should add."""
 
 ANY_ERROR = "States.ALL"
@@ -91,7 +91,7 @@ def _advise_state(path: tuple[Key, ...], name: str, state: Definition, caught: b
         yield Advice(
             child_pointer(pointer, "Retry", index),
             "history",
-            f"the retries of '{name}' may add {events:,} history events, and an execution fails at {LIMIT:,}",
+            f"the retries of '{name}' may add {events:,} history events, and an execution fails at {EVENT_LIMIT:,}",
             "Lower MaxAttempts, or leave the state by a Catcher and come back after a Wait in a new execution.",
         )
 

@@ -18,7 +18,7 @@ from states_language.definition.pointers import keys, value_at
 from states_language.failures import StateError
 from states_language.values import parse_json
 
-FAILED = "States.ItemReaderFailed"
+ITEM_READER_FAILED = "States.ItemReaderFailed"
 INPUT_TYPES = ("JSON", "JSONL", "CSV", "PARQUET", "MANIFEST")
 DELIMITERS = {"COMMA": ",", "PIPE": "|", "SEMICOLON": ";", "SPACE": " ", "TAB": "\t"}
 HEADERS = ("FIRST_ROW", "GIVEN")
@@ -75,11 +75,11 @@ class Format:
                 return [parse_json(line) for line in whole.split("\n") if line.strip()]
             items = parse_json(whole)
         except (ValueError, RecursionError):
-            raise StateError(FAILED, f"The object is not {self.kind}.") from None
+            raise StateError(ITEM_READER_FAILED, f"The object is not {self.kind}.") from None
         if self.pointer is not None:
             items = value_at(items, keys(self.pointer))
         if not isinstance(items, list):
-            raise StateError(FAILED, NOT_ITERABLE)
+            raise StateError(ITEM_READER_FAILED, NOT_ITERABLE)
         return items
 
 
@@ -96,7 +96,7 @@ def parse_rows(whole: str, delimiter: str, given: Sequence[str] | None) -> list[
         blank = [""] * len(names)
         return [dict(zip(names, [*row, *blank], strict=False)) for row in lines if row]
     except _csv.Error as problem:
-        raise StateError(FAILED, f"The object is not CSV: {problem}") from None
+        raise StateError(ITEM_READER_FAILED, f"The object is not CSV: {problem}") from None
 
 
 def parse_inventory(body: Any) -> tuple[str, list[str], list[str]]:
@@ -104,11 +104,13 @@ def parse_inventory(body: Any) -> tuple[str, list[str], list[str]]:
     try:
         manifest = parse_json(body_text(body))
         if manifest["fileFormat"] != "CSV":
-            raise StateError(FAILED, f"An inventory of the format {manifest['fileFormat']} cannot be read; CSV can.")
+            raise StateError(
+                ITEM_READER_FAILED, f"An inventory of the format {manifest['fileFormat']} cannot be read; CSV can."
+            )
         names = [name.strip() for name in manifest["fileSchema"].split(",")]
         return manifest["destinationBucket"].rpartition(":")[2], [file["key"] for file in manifest["files"]], names
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        raise StateError(FAILED, "The object is not a manifest of S3 Inventory.") from None
+        raise StateError(ITEM_READER_FAILED, "The object is not a manifest of S3 Inventory.") from None
 
 
 def parse_athena_manifest(body: Any) -> list[tuple[str, str]]:
@@ -117,7 +119,7 @@ def parse_athena_manifest(body: Any) -> list[tuple[str, str]]:
     for line in filter(None, map(str.strip, body_text(body).split("\n"))):
         bucket, _, key = line.removeprefix("s3://").partition("/")
         if not line.startswith("s3://") or not key:
-            raise StateError(FAILED, "The object is not a manifest of Athena.")
+            raise StateError(ITEM_READER_FAILED, "The object is not a manifest of Athena.")
         places.append((bucket, key))
     return places
 
@@ -139,7 +141,7 @@ def body_text(answer: Any) -> str:
         try:
             body = gzip.decompress(body)
         except (OSError, EOFError, zlib.error):
-            raise StateError(FAILED, "The object begins like gzip, but it cannot be unpacked.") from None
+            raise StateError(ITEM_READER_FAILED, "The object begins like gzip, but it cannot be unpacked.") from None
     return body.decode("utf-8", "replace")
 
 
@@ -152,7 +154,7 @@ def _parse_parquet(body: bytes) -> list[Any]:
     try:
         read = parquet.read_table(BufferReader(body)).to_pylist()
     except (ArrowException, OSError):
-        raise StateError(FAILED, "The object is not PARQUET.") from None
+        raise StateError(ITEM_READER_FAILED, "The object is not PARQUET.") from None
     return [json.loads(json.dumps(row, default=_to_text), parse_constant=str) for row in read]
 
 
@@ -162,4 +164,4 @@ def _to_text(value: Any) -> str:
 
 def _check_headers(names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
-        raise StateError(FAILED, "CSV headers cannot contain duplicates.")
+        raise StateError(ITEM_READER_FAILED, "CSV headers cannot contain duplicates.")

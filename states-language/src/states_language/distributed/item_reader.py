@@ -11,7 +11,7 @@ from typing import Any
 from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields
 from states_language.distributed import item_formats
-from states_language.distributed.item_formats import ATHENA, FAILED, INVENTORY, Format
+from states_language.distributed.item_formats import ATHENA, INVENTORY, ITEM_READER_FAILED, Format
 from states_language.failures import StateError, TaskFailure
 from states_language.history import PAYLOAD_LIMIT_BYTES, utf8_bytes
 from states_language.states.amounts import NumberField, compile_filler
@@ -19,8 +19,8 @@ from states_language.tasks.calls import TaskCall, Whole
 from states_language.timestamps import instant_ms
 from states_language.values import compact
 
-OBJECT = "arn:aws:states:::s3:getObject"
-LIST = "arn:aws:states:::s3:listObjectsV2"
+GET_OBJECT = "arn:aws:states:::s3:getObject"
+LIST_OBJECTS = "arn:aws:states:::s3:listObjectsV2"
 TRANSFORMATIONS = ("NONE", "LOAD_AND_FLATTEN")
 MANIFESTS = (ATHENA, INVENTORY)
 
@@ -32,8 +32,8 @@ class Reader:
         fields = state.child_fields(state.get("ItemReader"), state.pointer_of("ItemReader"))
         fields.require("Resource")
         self.resource = fields.string("Resource")
-        if self.resource not in (OBJECT, LIST):
-            raise fields.error_for("Resource", f"must be {OBJECT} or {LIST}")
+        if self.resource not in (GET_OBJECT, LIST_OBJECTS):
+            raise fields.error_for("Resource", f"must be {GET_OBJECT} or {LIST_OBJECTS}")
         name = "Arguments" if fields.is_jsonata else "Parameters"
         self._fill = compile_filler(fields, name, f"ItemReader/{name}")
         config = fields.child_fields(fields.get("ReaderConfig", {}), fields.pointer_of("ReaderConfig"))
@@ -46,7 +46,7 @@ class Reader:
         fields.refuse_unread("ItemReader")
 
     def _check(self, config: Fields) -> None:
-        kind, lists = self._format.kind, self.resource == LIST
+        kind, lists = self._format.kind, self.resource == LIST_OBJECTS
         if config.get("Transformation", "NONE") not in TRANSFORMATIONS or (self._should_load_objects and not lists):
             raise config.error_for(
                 "Transformation", f"must be one of {', '.join(TRANSFORMATIONS)}, and NONE for an object"
@@ -70,7 +70,7 @@ class Reader:
     async def read(self, raw: Any, narrowed: Any, branch: Branch, most: int | None) -> tuple[list[Any], list[str]]:
         """Return the first `most` items (None or 0: all), and the address that each came from; raises StateError."""
         if most is not None and most < 0:
-            raise StateError(FAILED, "field MaxItems must be positive")
+            raise StateError(ITEM_READER_FAILED, "field MaxItems must be positive")
         parameters = self._fill(raw, narrowed, branch)
         self._format.check()
         items: list[Any] = []
@@ -87,10 +87,10 @@ class Reader:
         self, branch: Branch, parameters: Any, most: int | None
     ) -> AsyncGenerator[tuple[str, list[Any]], None]:
         """Yield the items of each object in turn, each item with its object's address."""
-        listing = self.resource == LIST
+        listing = self.resource == LIST_OBJECTS
         for name in ("Bucket",) if listing else ("Bucket", "Key"):
             if not isinstance(parameters, dict) or not isinstance(parameters.get(name), str):
-                raise StateError(FAILED, f"The field '{name}' is required but was missing")
+                raise StateError(ITEM_READER_FAILED, f"The field '{name}' is required but was missing")
         bucket, key = parameters["Bucket"], parameters.get("Key")
         if listing:
             listed = await _list_objects(branch, parameters, None if self._should_load_objects else most)
@@ -99,7 +99,7 @@ class Reader:
                 return
             places = [(bucket, each["Key"]) for each in listed]
         else:
-            body = await call_s3(branch, "getObject", parameters, FAILED)
+            body = await call_s3(branch, "getObject", parameters, ITEM_READER_FAILED)
             if self._manifest == INVENTORY:
                 bucket, keys, names = item_formats.parse_inventory(body)
                 for key in keys:
@@ -115,7 +115,7 @@ class Reader:
 
 
 async def _get_object(branch: Branch, bucket: Any, key: str) -> Any:
-    return await call_s3(branch, "getObject", {"Bucket": bucket, "Key": key}, FAILED)
+    return await call_s3(branch, "getObject", {"Bucket": bucket, "Key": key}, ITEM_READER_FAILED)
 
 
 async def _list_objects(branch: Branch, parameters: Any, most: int | None) -> list[Any]:
@@ -123,17 +123,21 @@ async def _list_objects(branch: Branch, parameters: Any, most: int | None) -> li
     items: list[Any] = []
     request = parameters
     while True:
-        answer = await call_s3(branch, "listObjectsV2", request, FAILED)
+        answer = await call_s3(branch, "listObjectsV2", request, ITEM_READER_FAILED)
         page = answer if isinstance(answer, dict) else {}
         found = page.get("Contents") or []
         if not isinstance(found, list) or not all(isinstance(each, dict) and "Key" in each for each in found):
-            raise StateError(FAILED, "The answer of listObjectsV2 must have Contents, an array of objects with a Key.")
+            raise StateError(
+                ITEM_READER_FAILED, "The answer of listObjectsV2 must have Contents, an array of objects with a Key."
+            )
         items += map(_describe_object, found)
         token = page.get("NextContinuationToken")
         if token is None or (most and len(items) >= most):
             return items
         if token == request.get("ContinuationToken"):
-            raise StateError(FAILED, "listObjectsV2 answered with the NextContinuationToken that it was asked with.")
+            raise StateError(
+                ITEM_READER_FAILED, "listObjectsV2 answered with the NextContinuationToken that it was asked with."
+            )
         request = {**parameters, "ContinuationToken": token}
 
 

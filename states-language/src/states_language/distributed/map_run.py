@@ -25,7 +25,7 @@ from states_language.states.iterations import Items, item_environment
 MOST_AT_ONCE = 10_000
 """How many executions of one run go on at a time at most, whatever MaxConcurrency says (Developer Guide)."""
 
-PLACED_AT_ONCE = 200
+RECORDED_AT_ONCE = 200
 """How many executions' places a stopped run records in one pass of the event loop: a millisecond's work."""
 
 MOST_REDRIVES = 1000
@@ -64,7 +64,7 @@ class MapRun:
             branch.last_id = within["last_id"]
         self._began_id = branch.last_id
         self._batches: list[tuple[Any, int]] | None = None
-        self._waiting: deque[int] = deque()
+        self._waiting_indices: deque[int] = deque()
         self._execution_records: list[dict[str, Any]] | None = None
         self._is_begin_scheduled = self._is_unwinding = False
         if former is not None and former["batches"] is not None:
@@ -107,7 +107,7 @@ class MapRun:
         """Return the outputs or the ResultWriter's result; for a run that failed, return its StateError, not raised."""
         branch, report = self.branch, self.report
         if report.redrives > MOST_REDRIVES:
-            raise branch.fatal("States.Runtime", f"The Map Run has been redriven {MOST_REDRIVES} times.")
+            raise branch.fatal_with_place("States.Runtime", f"The Map Run has been redriven {MOST_REDRIVES} times.")
         if report.redrives:
             branch.add("MapRunRedriven", {"mapRunArn": report.arn, "redriveCount": report.redrives})
         else:
@@ -161,15 +161,15 @@ class MapRun:
                 continue
             if former.can_go_on(report.express, now_ms):
                 former.pending = True
-                self._waiting.append(index)
+                self._waiting_indices.append(index)
             else:
                 report.failed += batches[index][1]
-        self._waiting.extend(range(len(report.executions), len(batches)))
+        self._waiting_indices.extend(range(len(report.executions), len(batches)))
 
     async def _run_all(self, batches: list[tuple[Any, int]]) -> list[Any]:
         self._queue_executions(batches)
         self._all_ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._begin()
+        self._begin_some()
         await self._all_ended
         if self.report.too_many:
             raise StateError(THRESHOLD, THRESHOLD_CAUSE)
@@ -178,28 +178,28 @@ class MapRun:
 
     def _can_begin(self) -> bool:
         at_once = min(self.report.max_concurrency or MOST_AT_ONCE, MOST_AT_ONCE)
-        over = self.report.too_many or self._is_unwinding or not self.branch.alive or self._all_ended.done()
-        return bool(self._waiting) and len(self.report.running) < at_once and not over
+        over = self.report.too_many or self._is_unwinding or not self.branch.is_alive or self._all_ended.done()
+        return bool(self._waiting_indices) and len(self.report.running) < at_once and not over
 
-    def _begin(self) -> None:
+    def _begin_some(self) -> None:
         """Begin executions, a few in each pass of the event loop, so that others have turns; end the run after all."""
         self._is_begin_scheduled, few = False, iter(range(FEW))
         while self._can_begin() and next(few, None) is not None:
             try:
-                self._start(self._waiting.popleft())
+                self._start(self._waiting_indices.popleft())
             except Exception as problem:
                 self._all_ended.set_exception(problem)
         if self._can_begin():
             self._is_begin_scheduled = True
-            asyncio.get_running_loop().call_soon(self._begin)
-        elif not self.report.running and self.branch.alive and not self._all_ended.done():
+            asyncio.get_running_loop().call_soon(self._begin_some)
+        elif not self.report.running and self.branch.is_alive and not self._all_ended.done():
             self._all_ended.set_result(None)
 
     def _on_bounds_changed(self) -> None:
         if self.report.too_many:
             self.kill()
         elif self.report.running and not self._is_begin_scheduled:
-            self._begin()
+            self._begin_some()
 
     def _on_execution_end(self, index: int, execution: Execution) -> None:
         report = self.report
@@ -211,9 +211,9 @@ class MapRun:
             if report.too_many and not were_too_many:
                 self.kill()
         if not report.running:
-            self._place_executions()
+            self._record_places()
         if not self._is_begin_scheduled:
-            self._begin()
+            self._begin_some()
 
     def _start(self, index: int) -> None:
         assert self._batches is not None
@@ -256,20 +256,20 @@ class MapRun:
         self.kill()
         self._execution_records, report.placed = [], False
         if lanes is None or not report.running:
-            self._place_executions()
+            self._record_places()
         run = {"redrives": report.redrives, "batches": self._batches, "executions": self._execution_records}
         within = {"last_id": self._began_id, MAP_RUN: run | {name: getattr(report, name) for name in KEPT_FIELDS}}
         return within if self._batches is None else {**within, "items": []}
 
-    def _place_executions(self) -> None:
+    def _record_places(self) -> None:
         """Add where the executions stand, in lanes a few at a time; then the parent's end is complete."""
         report, left, lanes = self.report, self._execution_records, self.branch.execution.lanes
         if left is not None:
-            few = None if lanes is None else len(left) + PLACED_AT_ONCE
+            few = None if lanes is None else len(left) + RECORDED_AT_ONCE
             left.extend(execution.left() for execution in report.executions[len(left) : few])
             report.placed = len(left) == len(report.executions)
             if lanes is not None and not report.placed:
-                lanes.soon(self._place_executions)
+                lanes.soon(self._record_places)
                 return
         self.branch.execution.complete_if_ended()
 
@@ -282,7 +282,7 @@ class MapRun:
     def kill(self) -> None:
         """Abort the executions that still run; in lanes they end a few at a time, for ten thousand take 0.1 s."""
         report, lanes = self.report, self.branch.execution.lanes
-        if report.status == "RUNNING" and self.branch.dead:
+        if report.status == "RUNNING" and self.branch.is_dead:
             self._end("ABORTED")
         for execution in report.running.values() if not self._is_unwinding else ():
             execution.stop(unwinds=False)

@@ -16,8 +16,8 @@ from states_language.states.amounts import compile_filler
 from states_language.timestamps import written
 from states_language.values import compact
 
-FAILED = "States.ResultWriterFailed"
-OBJECT = "arn:aws:states:::s3:putObject"
+RESULT_WRITER_FAILED = "States.ResultWriterFailed"
+PUT_OBJECT = "arn:aws:states:::s3:putObject"
 TRANSFORMATIONS = ("NONE", "COMPACT", "FLATTEN")
 OUTPUT_TYPES = ("JSON", "JSONL")
 
@@ -31,8 +31,8 @@ class Writer:
         self.has_destination = "Resource" in fields or name in fields
         if self.has_destination or "WriterConfig" not in fields:
             fields.require("Resource")
-        if fields.string("Resource") != OBJECT and self.has_destination:
-            raise fields.error_for("Resource", f"must be {OBJECT}")
+        if fields.string("Resource") != PUT_OBJECT and self.has_destination:
+            raise fields.error_for("Resource", f"must be {PUT_OBJECT}")
         self._fill = compile_filler(fields, name, f"ResultWriter/{name}")
         config = fields.child_fields(fields.get("WriterConfig", {}), fields.pointer_of("WriterConfig"))
         self.transformation = _read_choice(config, "Transformation", TRANSFORMATIONS)
@@ -48,7 +48,7 @@ class Writer:
         where = self._fill(raw, narrowed, branch)
         bucket = where.get("Bucket") if isinstance(where, dict) else None
         if not isinstance(bucket, str):
-            raise StateError(FAILED, "The field 'Bucket' is required but was missing")
+            raise StateError(RESULT_WRITER_FAILED, "The field 'Bucket' is required but was missing")
         prefix = where.get("Prefix")
         folder = f"{prefix}/{run.name}" if isinstance(prefix, str) and prefix else run.name
         files: dict[str, list[dict[str, Any]]] = {"FAILED": [], "PENDING": [], "SUCCEEDED": []}
@@ -59,11 +59,11 @@ class Writer:
                 texts = [compact(result) for execution in ended for result in self._results(execution, run)]
                 body = "\n".join(texts) if self.is_jsonl else f"[{','.join(texts)}]"
                 key = f"{folder}/{kind}_0.json{'l' if self.is_jsonl else ''}"
-                await call_s3(branch, "putObject", {"Bucket": bucket, "Key": key, "Body": body}, FAILED)
+                await call_s3(branch, "putObject", {"Bucket": bucket, "Key": key, "Body": body}, RESULT_WRITER_FAILED)
                 files[kind].append({"Key": key, "Size": len(body.encode("utf-8", "surrogatepass"))})
         key = f"{folder}/manifest.json"
         manifest = compact({"DestinationBucket": bucket, "MapRunArn": run.arn, "ResultFiles": files})
-        await call_s3(branch, "putObject", {"Bucket": bucket, "Key": key, "Body": manifest}, FAILED)
+        await call_s3(branch, "putObject", {"Bucket": bucket, "Key": key, "Body": manifest}, RESULT_WRITER_FAILED)
         return {"MapRunArn": run.arn, "ResultWriterDetails": {"Bucket": bucket, "Key": key}}
 
     def _results(self, execution: ChildExecution, run: MapRunReport) -> list[Any]:

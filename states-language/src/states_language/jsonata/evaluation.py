@@ -1,7 +1,7 @@
 """Compiles a JSONata expression and evaluates it within bounds, as Step Functions does.
 
     query = compile_query("{% $states.input.n + 1 %}", "/States/A/Output")
-    query.value(Data({"input": {"n": 1}}), environment, "Output")  # 2
+    query.evaluate(ExpressionFrame({"input": {"n": 1}}, environment), "Output")  # 2
 
 Invariants: every evaluation ends. Steps, depth and size bound it, never time, so two runs fail alike; only a regular
 expression that backtracks is stopped by a clock. While others wait (`here`), an evaluation takes at most HERE; one that
@@ -60,8 +60,8 @@ class Query:
         machine.rebinds_states = "states" in bound
         node_function(machine, machine.ast)
         self._root = machine.ast
-        variable, self._members = path_names(machine.ast) or (None, [])
-        self._variable = variable or ""
+        variable, self._path_names = path_names(machine.ast) or (None, [])
+        self._path_variable = variable or ""
         named = {node.value for node in all_nodes if node.type == "variable" and node.value}
         self._uses_states = "states" in named
         self._names = sorted(named - {"states"})
@@ -71,13 +71,13 @@ class Query:
         self._is_fixed = all(node.type in _FIXED for node in all_nodes)
         self.fixed_value: Any = None
 
-    def value(self, data: "Data", location: str) -> Any:
+    def evaluate(self, data: "ExpressionFrame", location: str) -> Any:
         """Return the JSON value; raises QueryFailure, which names the field."""
         if self.fixed_value is not None:
             return self.fixed_value
-        host = data.host
+        host = data.lane
         if host is None:
-            value = self._read_path(data) if self._variable else None
+            value = self._read_path(data) if self._path_variable else None
             return self._evaluate_here(data, location, FULL_LIMITS) if value is None else value
         variables = {name: value for name in self._names if (value := data.variable(name)) is not MISSING}
         host.turn()
@@ -90,14 +90,14 @@ class Query:
                 host.spend(used().steps)
         return self._evaluate_in_process(host, data, variables, location)
 
-    def _read_path(self, data: "Data") -> Any:
+    def _read_path(self, data: "ExpressionFrame") -> Any:
         """Return the text, whole number or truth value that a path of names leads to; None for all else."""
-        value: Any = data.states if self._variable == "states" else data.variable(self._variable)
-        for name in self._members:
+        value: Any = data.states if self._path_variable == "states" else data.variable(self._path_variable)
+        for name in self._path_names:
             value = value.get(name) if type(value) is dict else None
         return value if type(value) in _UNCHANGED_TYPES or (type(value) is str and value.isascii()) else None
 
-    def _evaluate_here(self, data: "Data", location: str, limits: Limits) -> Any:
+    def _evaluate_here(self, data: "ExpressionFrame", location: str, limits: Limits) -> Any:
         bounds = begin_evaluation(self._machine, limits, data.states)
         try:
             result = self._root.run(bounds, None, Frame(data) if self._has_bindings else data)
@@ -121,7 +121,9 @@ class Query:
             raise self._failure_of(problem, location) from None
         raise self.failure("returned nothing (undefined).", location)
 
-    def _evaluate_in_process(self, host: Lane, data: "Data", variables: dict[str, Any], location: str) -> Any:
+    def _evaluate_in_process(
+        self, host: Lane, data: "ExpressionFrame", variables: dict[str, Any], location: str
+    ) -> Any:
         job: Job = {"expression": self.text, "states": data.states, "variables": variables, "location": location}
         answer = host.ask(job)
         if "failure" in answer:
@@ -158,17 +160,17 @@ class Query:
         return self.failure(f"threw an error during evaluation. {coded}", location)
 
 
-class Data(Frame):
+class ExpressionFrame(Frame):
     """What the expressions of one template read: $states, and the variables, which do not change meanwhile.
 
     It is the frame of all of them, and represents a variable as the library does when an expression first names it.
-    host: the lane in which they are evaluated, None if nobody else waits.
+    lane: the lane in which they are evaluated, None if nobody else waits.
     """
 
     def __init__(self, states: dict[str, Any], environment: Environment) -> None:
         self.bindings = {"__evaluate_entry": None, "__evaluate_exit": None}  # as each frame has them
         self.states, self.variable, self._functions = states, environment.variable, environment.functions
-        self.host = here()
+        self.lane = here()
 
     @functools.cached_property
     def is_large(self) -> bool:

@@ -12,13 +12,13 @@ from states_language.branch import Branch
 from states_language.context import Environment
 from states_language.definition.fields import Fields, child_pointer
 from states_language.failures import Oversized
-from states_language.jsonata.evaluation import Data, Query, compile_query, is_query, is_valid_query
+from states_language.jsonata.evaluation import ExpressionFrame, Query, compile_query, is_query, is_valid_query
 from states_language.jsonata.json_values import type_of
 from states_language.values import FEW, LARGEST_BETWEEN, compact, weight
-from states_language.variables import check_names
+from states_language.variables import check_variable_names
 
 States = dict[str, Any]
-Evaluate = Callable[[Data, str], Any]
+Evaluate = Callable[[ExpressionFrame, str], Any]
 """Called with the data and with the location that an error names."""
 
 
@@ -49,7 +49,7 @@ class Template:
         self._evaluate: Evaluate | None = None
         if is_query(value):
             self.query = self._compile_expression(value, pointer)
-            self._evaluate = self.query.value
+            self._evaluate = self.query.evaluate
         elif isinstance(value, _NESTED):
             self._evaluate = self._compile_container(value, pointer, location)
 
@@ -60,7 +60,7 @@ class Template:
         if self.query is not None and self.query.fixed_value is not None:
             return self.query.fixed_value
         seen = {**states, "context": branch.context()} if self.needs_context else states
-        value = self._evaluate(Data(seen, branch), self.location)
+        value = self._evaluate(ExpressionFrame(seen, branch), self.location)
         if self._queries > FEW and weight(value, {}) > LARGEST_BETWEEN:
             raise Oversized
         return value
@@ -83,13 +83,13 @@ class Template:
                 if (
                     fill := self._compile_container(part, where, place)
                     if nested
-                    else self._compile_expression(part, where).value
+                    else self._compile_expression(part, where).evaluate
                 ):
                     fills.append((key, fill, place))
         if not fills:
             return None
 
-        def filled(data: Data, _location: str) -> Any:
+        def filled(data: ExpressionFrame, _location: str) -> Any:
             made = value.copy()
             for key, fill, place in fills:
                 made[key] = fill(data, place)
@@ -112,7 +112,7 @@ def compile_field(fields: Fields, name: str, location: str | None = None) -> Tem
     return Template(fields.get(name), fields.pointer_of(name), location or name)
 
 
-class Outcome:
+class OutputAndAssign:
     """The Output and Assign of a state, a Choice Rule or a Catcher; `place` begins the locations in its errors."""
 
     def __init__(self, fields: Fields, place: str = "") -> None:
@@ -120,7 +120,9 @@ class Outcome:
         self._assign = compile_field(fields, "Assign", f"{place}Assign")
         self.assigned_variables: list[tuple[str, str]] = []
         if self._assign is not None:
-            self.assigned_variables = list(check_names(self._assign.value, fields.pointer_of("Assign"), template=False))
+            self.assigned_variables = list(
+                check_variable_names(self._assign.value, fields.pointer_of("Assign"), template=False)
+            )
 
     def settle(self, default: Any, states: States, branch: Branch) -> Any:
         """Stage Assign in the branch and return Output, or `default` if there is none."""
@@ -135,7 +137,7 @@ class QueryFlow:
     def __init__(self, fields: Fields, *, arguments: bool = False, result: bool = False) -> None:
         self._arguments = compile_field(fields, "Arguments") if arguments else None
         self._result = result
-        self._outcome = Outcome(fields)
+        self._outcome = OutputAndAssign(fields)
         self.assigned_variables = self._outcome.assigned_variables
 
     def narrow_input(self, raw: Any, _branch: Branch) -> Any:

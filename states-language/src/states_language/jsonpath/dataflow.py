@@ -22,7 +22,7 @@ from states_language.jsonpath.grammar import PathSyntaxError, compile_path
 from states_language.jsonpath.selection import Path
 from states_language.jsonpath.steps import Index
 from states_language.values import FEW, LARGEST_BETWEEN, MISSING, compact, weight
-from states_language.variables import check_names
+from states_language.variables import check_variable_names
 
 Fill = Callable[[Any, Environment], Any]
 _NESTED = (dict, list)
@@ -184,7 +184,7 @@ class Assignment:
         self._fill: Fill | None = None
         if "Assign" in fields:
             value, where = fields.get("Assign"), fields.pointer_of("Assign")
-            self.names = list(check_names(value, where, template=True))
+            self.names = list(check_variable_names(value, where, template=True))
             self._fill = compile_template(value, where)
 
     def stage(self, data: Any, branch: Branch) -> None:

@@ -29,7 +29,7 @@ from states_language.clock import RealClock
 from states_language.context import ComposedEnvironment
 from states_language.failures import EvaluationError, QueryFailure
 from states_language.jsonata.bounds import TOO_LARGE
-from states_language.jsonata.evaluation import Data, Query, compile_query
+from states_language.jsonata.evaluation import ExpressionFrame, Query, compile_query
 from states_language.jsonata.functions import functions_frame
 from states_language.jsonpath.grammar import compile_path
 from states_language.jsonpath.intrinsic_functions import FUNCTIONS
@@ -74,7 +74,7 @@ def _evaluate(job: Job) -> Job:
         variables = job["variables"]
         # $states has the Context Object if the expression reads it.
         here = ComposedEnvironment(dict, lambda name: variables.get(name, MISSING), _functions_frame, _CLOCK.random)
-        return {"value": query.value(Data(job["states"], here), location)}
+        return {"value": query.evaluate(ExpressionFrame(job["states"], here), location)}
     except MemoryError:
         return {"failure": str(query.bound_failure(TOO_LARGE, location)), "location": location}
     except QueryFailure as failure:

@@ -28,7 +28,7 @@ from states_language.server.activities import Activities
 from states_language.server.activity_actions import ActivityActions
 from states_language.server.definition_reader import DefinitionReader
 from states_language.server.diagnostics import examine, is_examined
-from states_language.server.execution_actions import ExecutionActions, Express
+from states_language.server.execution_actions import ExecutionActions, ExpressExecutions
 from states_language.server.executions import Executions
 from states_language.server.journals import Journals
 from states_language.server.known_executions import KnownExecution, Retention
@@ -37,7 +37,7 @@ from states_language.server.machines import Machines, StateMachine
 from states_language.server.map_run_actions import MapRunActions
 from states_language.server.requests import (
     REGION,
-    SIGNED_FOR,
+    REGION_MEMBER,
     Action,
     Refusal,
     api_model,
@@ -54,7 +54,7 @@ _ACTIONS_WITH_DEFINITION = ("CreateStateMachine", "UpdateStateMachine", "Validat
 _SIGNED_FOR = re.compile(r"Credential=[^/,]+/\d+/([a-z0-9-]+)/")
 _MEDIA_TYPE = "application/x-amz-json-1.0"
 _POLL_ACTION = "GetActivityTask"
-LARGEST = 16 * 1024 * 1024
+LARGEST_REQUEST_BYTES = 16 * 1024 * 1024
 """The bytes of a request: more than a definition and an input of the largest size take, each character escaped."""
 _LITTLE_S, _LEFT = 0.1, 125
 """At most so many CPU seconds in a second are rest; after so many collections of the young, the old are collected."""
@@ -112,7 +112,7 @@ class StepFunctions:
         )
         activities = self.activities = Activities(folder / "activities.json")
         self.tokens = Tokens()
-        self._express = Express(executions)
+        self._express = ExpressExecutions(executions)
         self._reader = DefinitionReader()
         self._actions: dict[str, Action] = {
             **ExecutionActions(executions, self._express).actions(),
@@ -156,7 +156,7 @@ class StepFunctions:
             if not is_examined(definition):
                 # Reading a large definition, or a long expression, takes seconds; afterwards it is remembered.
                 await self._reader.run_in_thread(len(definition), examine, definition)
-        answer = self._actions[action](arguments | {SIGNED_FOR: region})
+        answer = self._actions[action](arguments | {REGION_MEMBER: region})
         return complete_answer(action, arguments, await answer if inspect.isawaitable(answer) else answer)
 
     def _definitions_needed(self, action: str, arguments: dict[str, Any]) -> list[str]:
@@ -193,9 +193,12 @@ def application(states: StepFunctions) -> Starlette:
         try:
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > LARGEST:
+                if len(body) > LARGEST_REQUEST_BYTES:
                     return _json_response(
-                        413, _error_body("RequestEntityTooLargeException", f"It is longer than {LARGEST} bytes.")
+                        413,
+                        _error_body(
+                            "RequestEntityTooLargeException", f"It is longer than {LARGEST_REQUEST_BYTES} bytes."
+                        ),
                     )
         except ClientDisconnect:
             return _json_response(400, {})  # Half a request is none, and nobody reads the answer.

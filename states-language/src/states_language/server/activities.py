@@ -35,7 +35,7 @@ class Activities:
         self._path = path
         self._known: dict[str, Activity] = {}
         self._work: dict[str, dict[Pending, TaskCall]] = {}
-        self._waiting: dict[str, asyncio.Future[None]] = {}  # for a change, by the ARN of the activity
+        self._change_futures: dict[str, asyncio.Future[None]] = {}  # for a change, by the ARN of the activity
         if path.exists():
             for one in json.loads(path.read_text(encoding="utf-8")):
                 self._known[one["arn"]] = Activity(**one)
@@ -82,20 +82,20 @@ class Activities:
                     for pending in calls:
                         if pending.open:
                             return calls.pop(pending)
-                    changed = self._waiting.setdefault(arn, asyncio.get_running_loop().create_future())
+                    changed = self._change_futures.setdefault(arn, asyncio.get_running_loop().create_future())
                     await asyncio.shield(changed)  # the others wait for it, too
         return None
 
     def close(self) -> None:
         """Answers every waiting worker with nothing."""
         self._known = {}
-        for arn in list(self._waiting):
+        for arn in list(self._change_futures):
             self._wake(arn)
 
     def _wake(self, arn: str) -> None:
         """Wakes the workers that wait; the first one takes the work."""
-        if arn in self._waiting:
-            self._waiting.pop(arn).set_result(None)
+        if arn in self._change_futures:
+            self._change_futures.pop(arn).set_result(None)
 
     def _save(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from typing import Any
 from states_language import Execution
 from states_language.server.diagnostics import examine
 from states_language.server.executions import Executions
-from states_language.server.journals import OF_MAP_RUN
+from states_language.server.journals import REDRIVEN_BY_MAP_RUN
 from states_language.server.known_executions import KnownExecution, describe
 from states_language.server.machine_actions import configuration
 from states_language.server.machines import unknown_machine
@@ -23,7 +23,7 @@ from states_language.server.versions import split_qualifier
 _UNSUPPORTED = "This operation is not supported by this type of state machine"
 
 
-class Express:
+class ExpressExecutions:
     """Runs the executions of Express state machines."""
 
     def __init__(self, executions: Executions) -> None:
@@ -84,7 +84,7 @@ class Express:
 class ExecutionActions(Actions):
     """The actions on executions."""
 
-    def __init__(self, executions: Executions, express: Express) -> None:
+    def __init__(self, executions: Executions, express: ExpressExecutions) -> None:
         self._executions = executions
         self._express = express
 
@@ -198,7 +198,7 @@ class ExecutionActions(Actions):
     async def _redrive_execution(self, parameters: Parameters) -> Answer:
         execution_arn = require_arn(parameters, "executionArn", "execution")
         if find_child(self._executions, execution_arn) is not None:
-            raise Refusal("ExecutionNotRedrivable", f"{OF_MAP_RUN}.")
+            raise Refusal("ExecutionNotRedrivable", f"{REDRIVEN_BY_MAP_RUN}.")
         at_ms = await self._executions.redrive(execution_arn, parameters.get("clientToken"))
         return {"redriveDate": at_ms}
 

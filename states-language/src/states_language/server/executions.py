@@ -19,7 +19,7 @@ from states_language.scheduling.lanes import Lanes
 from states_language.scheduling.pool import Pool
 from states_language.server.diagnostics import load_remembered
 from states_language.server.journals import (
-    NOT_KEPT,
+    PLACE_UNKNOWN,
     Closing,
     Journal,
     Journals,
@@ -93,10 +93,10 @@ class Executions(Registry):
             alias_arn=started.alias_arn,
         )
         journal = self._records.create_journal(opening)
-        live = self._run(opening, started.machine, journal, document, perform=perform)
+        live = self._start(opening, started.machine, journal, document, perform=perform)
         known = KnownExecution(opening, journal.path, live=live, journal=journal, serial=next(self._serials))
         self._known[arn] = known
-        self._follow(known, live)
+        self._watch_end(known, live)
         with report_failure_only("the removal of old executions"):
             self._prune()
         return known
@@ -163,15 +163,15 @@ class Executions(Registry):
             return await self.redrive(arn, token)  # another redrive, or the execution's removal, came first
         self._check_serving()
         if part is None:
-            raise Refusal("ExecutionNotRedrivable", f"{NOT_KEPT}.")
+            raise Refusal("ExecutionNotRedrivable", f"{PLACE_UNKNOWN}.")
         redriven = Redriven(part, len(known.redrives) + 1, opening.started_ms, closing.events)
         known.journal, redrive = self._records.reopen_journal(known.path), Redrive(now_ms, token)
-        self._finished.pop(arn, None)
+        self._ended_at_ms.pop(arn, None)
         known.journal.write_line(redrive=vars(redrive))
         known.redrives.append(redrive)
         known.earlier_runs, known.closing = closing.map_runs, None
-        known.live = self._run(opening, machine, known.journal, parsed(opening.input), redriven, closing.stopped_ms)
-        self._follow(known, known.live)
+        known.live = self._start(opening, machine, known.journal, parsed(opening.input), redriven, closing.stopped_ms)
+        self._watch_end(known, known.live)
         return now_ms
 
     async def _read_part(self, known: KnownExecution) -> Part | None:
@@ -202,7 +202,7 @@ class Executions(Registry):
             if known.live is not None:
                 known.live.stop()
 
-    def _run(
+    def _start(
         self,
         opening: Opening,
         machine: Machine,
@@ -261,11 +261,11 @@ class Executions(Registry):
         with contextlib.suppress(Refusal):
             self.stop(arn, None, None)
 
-    def _follow(self, known: KnownExecution, live: Execution) -> None:
+    def _watch_end(self, known: KnownExecution, live: Execution) -> None:
         live.ended.add_done_callback(lambda _: self._close(known))
-        self._report(known)
+        self._report_change(known)
 
-    def _report(self, known: KnownExecution) -> None:
+    def _report_change(self, known: KnownExecution) -> None:
         with report_failure_only("the report of an execution"):
             self._on_change(known)
 
@@ -287,7 +287,7 @@ class Executions(Registry):
             known.journal.write_closing(known.closing)
         if part is not None and is_large:
             known.keeping = asyncio.create_task(asyncio.to_thread(self._records.append_part, known.path, part))
-        self._finished[known.opening.arn] = stopped_ms
+        self._ended_at_ms[known.opening.arn] = stopped_ms
         # The history is on disk, so it need not stay in memory.
         known.live, known.journal = None, None
         listeners, known.listeners = known.listeners, []
@@ -297,4 +297,4 @@ class Executions(Registry):
         with report_failure_only("the removal of old executions"):
             self._prune()
             self.forget_deleted()
-        self._report(known)
+        self._report_change(known)

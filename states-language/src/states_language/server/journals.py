@@ -54,10 +54,10 @@ TOKENS = 10
 TOKEN_MS = 15 * 60_000
 """How many client tokens are remembered, and for how long. Source: RedriveExecution in the API reference."""
 
-NOT_KEPT = "Where the execution stood is not known, because the local service ended while it ran"
-OF_MAP_RUN = "The execution is redriven by its Map Run: redrive the execution that started that"
-NOT_OPEN = "The Map Run is not open in the execution that started it"
-NOT_ENDED = ("RUNNING", "SUCCEEDED", "PENDING_REDRIVE")
+PLACE_UNKNOWN = "Where the execution stood is not known, because the local service ended while it ran"
+REDRIVEN_BY_MAP_RUN = "The execution is redriven by its Map Run: redrive the execution that started that"
+MAP_RUN_NOT_OPEN = "The Map Run is not open in the execution that started it"
+NOT_REDRIVABLE_STATUSES = ("RUNNING", "SUCCEEDED", "PENDING_REDRIVE")
 TOO_LONG, TOO_OLD = "Execution history event limit exceeded", "Execution redrivable period exceeded"
 
 
@@ -282,7 +282,7 @@ def find_open_runs(part: Part | None) -> frozenset[str] | None:
 
 def reason_not_ended(status: str) -> str | None:
     """Returns why an execution of this status cannot be redriven: it runs, is about to run, or has succeeded."""
-    return f"Execution is {status} and cannot be redriven" if status in NOT_ENDED else None
+    return f"Execution is {status} and cannot be redriven" if status in NOT_REDRIVABLE_STATUSES else None
 
 
 def find_repeated(redrives: list[Redrive], token: str | None, now_ms: int) -> Redrive | None:

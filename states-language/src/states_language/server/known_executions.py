@@ -16,8 +16,8 @@ from states_language.place import PERIOD_MS, TOO_MANY_EVENTS
 from states_language.server import map_runs
 from states_language.server.journals import (
     LONGEST_MS,
-    NOT_ENDED,
-    NOT_KEPT,
+    NOT_REDRIVABLE_STATUSES,
+    PLACE_UNKNOWN,
     TOO_LONG,
     TOO_OLD,
     Closing,
@@ -68,14 +68,14 @@ class KnownExecution(Record):
         parent runs again.
         """
         closing = self.closing
-        if closing is None or self.status in NOT_ENDED:
+        if closing is None or self.status in NOT_REDRIVABLE_STATUSES:
             return reason_not_ended(self.status)
         reasons = (
             (deleting, "State machine is in DELETING status"),
             (closing.events >= TOO_MANY_EVENTS, TOO_LONG),
             (now_ms - self.opening.started_ms >= LONGEST_MS, "Execution has exceeded the max execution time"),
             (now_ms - closing.stopped_ms > PERIOD_MS, TOO_OLD),
-            (self.open_runs is None, NOT_KEPT),
+            (self.open_runs is None, PLACE_UNKNOWN),
         )
         return next((reason for holds, reason in reasons if holds), None)
 
@@ -96,7 +96,7 @@ class Registry:
         self._clock = clock
         self._retention = retention or Retention()
         self._known: dict[str, KnownExecution] = {}
-        self._finished: dict[str, int] = {}  # when each ended execution ended, in the order of the ends
+        self._ended_at_ms: dict[str, int] = {}  # when each ended execution ended, in the order of the ends
         self._serials = itertools.count(1)
 
     def now_ms(self) -> int:
@@ -141,22 +141,22 @@ class Registry:
                 known.closing = self._abort(record)
                 left.append(known)
         ends = sorted((known.closing.stopped_ms, arn) for arn, known in self._known.items() if known.closing)
-        self._finished = {arn: stopped_ms for stopped_ms, arn in ends}
+        self._ended_at_ms = {arn: stopped_ms for stopped_ms, arn in ends}
         self._prune()
         return left
 
     def _forget(self, gone: Iterable[KnownExecution]) -> None:
         for known in list(gone):
             known.path.unlink(missing_ok=True)
-            self._finished.pop(known.opening.arn, None)
+            self._ended_at_ms.pop(known.opening.arn, None)
             del self._known[known.opening.arn]
 
     def _prune(self) -> None:
         """Forgets the executions that ended first, beyond those to keep; running executions do not count."""
         oldest_ms = self._clock.now_ms() - self._retention.age_s * 1000
-        while self._finished:
-            arn = next(iter(self._finished))
-            if len(self._finished) <= self._retention.count and self._finished[arn] >= oldest_ms:
+        while self._ended_at_ms:
+            arn = next(iter(self._ended_at_ms))
+            if len(self._ended_at_ms) <= self._retention.count and self._ended_at_ms[arn] >= oldest_ms:
                 break
             self._forget([self._known[arn]])
 

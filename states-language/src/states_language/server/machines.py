@@ -117,7 +117,7 @@ class Machines(Mapping[str, Entry]):
         if qualifier.isdecimal():
             number = int(qualifier)
         else:
-            number, alias_arn = described.published.alias(qualifier).version(draw), f"{machine_arn}:{qualifier}"
+            number, alias_arn = described.published.alias(qualifier).choose_version(draw), f"{machine_arn}:{qualifier}"
         version = described.published.version(number)
         described = replace(
             described,

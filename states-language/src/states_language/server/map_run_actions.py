@@ -6,7 +6,7 @@ from typing import Any
 from states_language.distributed.report import MapRunReport
 from states_language.place import PERIOD_MS
 from states_language.server.executions import Executions
-from states_language.server.journals import NOT_OPEN, TOO_OLD, reason_not_ended
+from states_language.server.journals import MAP_RUN_NOT_OPEN, TOO_OLD, reason_not_ended
 from states_language.server.known_executions import KnownExecution
 from states_language.server.requests import Actions, Answer, Parameters, Refusal, page, require_arn
 
@@ -103,7 +103,7 @@ def _redrive_status(
     if reason is None and not run.get("express") and executions.now_ms() - one["stopDate"] > PERIOD_MS:
         reason = TOO_OLD
     if reason is None and run["mapRunArn"] not in (known.open_runs or ()):
-        reason = NOT_OPEN
+        reason = MAP_RUN_NOT_OPEN
     if reason is None:
         return {"redriveStatus": "REDRIVABLE_BY_MAP_RUN"}
     return {"redriveStatus": "NOT_REDRIVABLE", "redriveStatusReason": reason}

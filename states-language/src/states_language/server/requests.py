@@ -33,7 +33,7 @@ Action = Callable[[Parameters], Answer | Awaitable[Answer]]
 
 ACCOUNT, REGION = "000000000000", "us-east-1"
 PREFIX = f"arn:aws:states:{REGION}:{ACCOUNT}"
-SIGNED_FOR = "(region)"
+REGION_MEMBER = "(region)"
 """The member in which an action finds the region of its request; no member of the API has this name."""
 INPUT_LIMIT_BYTES = 262_144
 _ARN = re.compile(r"arn:aws[a-z-]*:states:[a-z0-9-]*:\d{12}:([A-Za-z]+):(.+)")
@@ -73,7 +73,7 @@ def require_arn(parameters: Parameters, name: str, *kinds: str) -> str:
 
 def arn_prefix(parameters: Parameters) -> str:
     """Returns the beginning of the ARNs that the request creates, in the region for which it was signed."""
-    region = parameters.get(SIGNED_FOR, REGION)
+    region = parameters.get(REGION_MEMBER, REGION)
     return f"arn:{_partition(region)}:states:{region}:{ACCOUNT}"
 
 

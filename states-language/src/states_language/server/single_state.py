@@ -13,8 +13,8 @@ from typing import Any
 from states_language import Execution, Machine, TaskCall, TaskFailure, Whole, load
 from states_language.definition.fields import Fields
 from states_language.definition.pointers import ways
-from states_language.distributed.item_formats import FAILED as UNREADABLE
-from states_language.distributed.item_reader import OBJECT
+from states_language.distributed.item_formats import ITEM_READER_FAILED as UNREADABLE
+from states_language.distributed.item_reader import GET_OBJECT
 from states_language.distributed.map_run import BOUNDS, THRESHOLD, THRESHOLD_CAUSE
 from states_language.distributed.report import MapRunReport
 from states_language.failures import StateError
@@ -52,7 +52,7 @@ class StateTestRequest:
     error: StateError | None = None
     retries: int = 0
     failed_items: int = 0
-    read: str | None = None
+    reader_text: str | None = None
 
     @property
     def is_mocked(self) -> bool:
@@ -79,7 +79,7 @@ class StateTest:
     def __init__(self, state: dict[str, Any], request: StateTestRequest, run: Run) -> None:
         self.state = state
         self.request = request
-        self.shown: dict[str, Any] = {"input": request.data}
+        self.inspection: dict[str, Any] = {"input": request.data}
         self._run = run
         self._kind = state.get("Type")
         self._jsonata = state.get("QueryLanguage") == "JSONata"
@@ -89,9 +89,9 @@ class StateTest:
         self._states_before = 1 if request.variables else 0  # the states of the machine before the tested one
 
     async def answer(self) -> dict[str, Any]:
-        """Returns TestState's answer as data; `shown` has the members of an inspection."""
+        """Returns TestState's answer as data; `inspection` has the members of an inspection."""
         if self.request.variables:
-            self.shown["variables"] = dict(self.request.variables)
+            self.inspection["variables"] = dict(self.request.variables)
         await self._show_before()
         if self._failed_step is not None:
             return await self._answer_failure(self._failed_step)
@@ -140,11 +140,11 @@ class StateTest:
         if self._kind not in _RETRYING or error.error == "States.Runtime":
             return {"status": "FAILED", **answer}
         if (backoff_s := self._find_retry(error)) is not None:
-            self.shown["errorDetails"]["retryBackoffIntervalSeconds"] = backoff_s
+            self.inspection["errorDetails"]["retryBackoffIntervalSeconds"] = backoff_s
             return {"status": "RETRIABLE", **answer}
         for index, catcher in enumerate(self.state.get("Catch", [])):
             if named(tuple(catcher.get("ErrorEquals", ())), error):
-                self.shown.setdefault("errorDetails", {})["catchIndex"] = index
+                self.inspection.setdefault("errorDetails", {})["catchIndex"] = index
                 output = await self._run_catcher(catcher, error)
                 return {"status": "CAUGHT_ERROR", "output": output, "nextState": catcher["Next"], **answer}
         return {"status": "FAILED", **answer}
@@ -153,7 +153,7 @@ class StateTest:
         """Returns the back-off in seconds of the first Retrier that names the error; None if it is used up."""
         for index, retrier in enumerate(compile_retry(Fields(self.state, "/"))):
             if named(retrier.errors, error):
-                self.shown["errorDetails"] = {"retryIndex": index}
+                self.inspection["errorDetails"] = {"retryIndex": index}
                 if self.request.retries >= retrier.max_attempts:
                     return None
                 return retrier.delay_ms(self.request.retries, lambda: 1.0) // 1000
@@ -172,7 +172,7 @@ class StateTest:
             if self._kind == "Task" and (arguments := self.state.get("Arguments")) is not None:
                 await self._show("afterArguments", {"Type": "Pass", "QueryLanguage": "JSONata", "Output": arguments})
         elif self._kind == "Pass" and "Result" in self.state:
-            self.shown["result"] = self.state["Result"]
+            self.inspection["result"] = self.state["Result"]
         elif self._kind != "Parallel":
             await self._show("afterInputPath", {"Type": "Pass", **self._fields("InputPath")})
             if self._kind in ("Pass", "Task"):
@@ -181,7 +181,7 @@ class StateTest:
             await self._show_map()
 
     async def _show_map(self) -> None:
-        if "ItemReader" not in self.state or self.request.read is not None:
+        if "ItemReader" not in self.state or self.request.reader_text is not None:
             await self._show_items()
         if self._failed_step is None or "ItemReader" in self.state:
             await self._show_bounds()
@@ -190,7 +190,7 @@ class StateTest:
         """Show the bounds as a Map Run reads them, which fails if one is no number; an inline Map reads only one."""
         read = [*_BOUNDS][: None if _is_distributed(self.state) else 1]
         given = [name[0].upper() + name[1:] + end for name in read for end in ("", "Path")]
-        reader = {"Resource": OBJECT, "ReaderConfig": _ITEMS}
+        reader = {"Resource": GET_OBJECT, "ReaderConfig": _ITEMS}
         bounded = {"Type": "Map", "ItemProcessor": _DISTRIBUTED, "ItemReader": reader}
         step = await self._step(bounded | self._fields("QueryLanguage", "InputPath", *given))
         if not step.map_runs:
@@ -199,14 +199,14 @@ class StateTest:
         self._map_run = step.map_runs[0]
         for name, bound in _BOUNDS.items():
             if (value := getattr(self._map_run, bound)) is not None:
-                self.shown[name] = float(value) if name.endswith("Percentage") else value
+                self.inspection[name] = float(value) if name.endswith("Percentage") else value
 
     def _show_variables(self, execution: Execution) -> None:
         """Show the variables after the state: those of the request and those that the state or a Catcher assigns."""
         assigned = self._exit_data(execution).get("assignedVariables", {})
         variables = {**self.request.variables, **{name: json.loads(text) for name, text in assigned.items()}}
         if variables:
-            self.shown["variables"] = variables
+            self.inspection["variables"] = variables
 
     async def _show_items(self) -> None:
         """Show the items of a path or pointer, and what each iteration gets from ItemSelector and ItemBatcher."""
@@ -217,7 +217,7 @@ class StateTest:
         if reader:
             # The request has an object "as found in its original source" (API reference), or the items of any other.
             is_text = config.get("InputType") in _TEXTS and not config.keys() & {"ManifestType", "Transformation"}
-            run["ItemReader"] = reader if is_text else {**reader, "Resource": OBJECT, "ReaderConfig": _ITEMS}
+            run["ItemReader"] = reader if is_text else {**reader, "Resource": GET_OBJECT, "ReaderConfig": _ITEMS}
         step = await self._step(run)
         if step.status == "SUCCEEDED":
             self._items = len(step.output)
@@ -228,7 +228,7 @@ class StateTest:
                 path = self.state.get("ItemsPath", "$")
                 await self._show("afterItemsPath", {"Type": "Pass", **self._fields("InputPath"), "OutputPath": path})
             elif "ItemsPointer" in config and not self._jsonata:
-                self.shown["afterItemsPointer"] = step.output
+                self.inspection["afterItemsPointer"] = step.output
         elif not reader or step.error == UNREADABLE:
             self._failed_step = step
         for name in ("ItemSelector", "ItemBatcher"):
@@ -241,24 +241,24 @@ class StateTest:
             return
         result = self.request.result[0] if self.request.result is not None else _task_result(execution)
         if self._kind == "Task":
-            self.shown["result"] = result
+            self.inspection["result"] = result
         elif self._kind == "Pass" and not self._jsonata:
-            result = self.shown.get("result", self.shown.get("afterParameters"))
+            result = self.inspection.get("result", self.inspection.get("afterParameters"))
         if self._jsonata:
             return
         state: dict[str, Any] = {"Type": "Task", "Resource": _WORK, "End": True}
         for name in ("ResultSelector", "ResultPath"):
             state |= self._fields(name)
             step = await self._run_state(state, self.request.data, _mock_performer((result,), None))
-            self.shown[f"after{name}"] = step.output
+            self.inspection[f"after{name}"] = step.output
 
     async def _show(self, member: str, state: dict[str, Any]) -> None:
         step = await self._step(state)
         if step.status == "SUCCEEDED":
-            self.shown[member] = step.output
+            self.inspection[member] = step.output
 
     async def _step(self, state: dict[str, Any]) -> Execution:
-        read = _mock_performer((self.request.read,), None)  # only a Map with an ItemReader asks for it
+        read = _mock_performer((self.request.reader_text,), None)  # only a Map with an ItemReader asks for it
         return await self._run_state({**state, "End": True}, self.request.data, read)
 
     def _exit_data(self, execution: Execution) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class StateTestAction(Actions):
         level = parameters.get("inspectionLevel", "INFO")
         exchange = Exchange(bool(parameters.get("revealSecrets"))) if level == "TRACE" else None
 
-        async def real(call: TaskCall) -> Any:
+        async def perform_real(call: TaskCall) -> Any:
             assert self._executions.perform is not None
             return await self._executions.perform(call._replace(exchange=exchange))
 
@@ -96,7 +96,7 @@ class StateTestAction(Actions):
             execution = tested.start(
                 document if data is document.value else data,
                 clock=self._clock if works else _NoWaitClock(),
-                perform=perform or real,
+                perform=perform or perform_real,
                 machine_arn=f"{PREFIX}:stateMachine:{uuid.uuid4()}",
                 context=context,
                 lanes=self._executions.lanes,
@@ -112,7 +112,7 @@ class StateTestAction(Actions):
         if "output" in response:
             response["output"] = _to_json_text(response["output"])
         if level != "INFO":
-            shown = state_test.shown | (exchange.shown if exchange else {})
+            shown = state_test.inspection | (exchange.shown if exchange else {})
             response["inspectionData"] = {
                 key: shown[key] if key in _DATA else _to_json_text(shown[key]) for key in shown
             }
@@ -201,7 +201,7 @@ def _build_request(parameters: Parameters, data: Any) -> StateTestRequest:
         error=None if error is None else StateError(error.get("error"), error.get("cause")),
         retries=settings.get("retrierRetryCount", 0),
         failed_items=settings.get("mapIterationFailureCount", 0),
-        read=settings.get("mapItemReaderData"),
+        reader_text=settings.get("mapItemReaderData"),
     )
 
 

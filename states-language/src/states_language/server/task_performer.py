@@ -90,7 +90,7 @@ class TaskPerformer:
             return await self._call_states(call)
         if self._closed:
             raise asyncio.CancelledError  # like what waits for a thread when they end
-        service, request = sdk.client_name(call.service), self._request
+        service, request = sdk.client_name(call.service), self._call_service
         if (service, call.sdk) == ("http", False):
             request, service = self._http.perform, self._thread_pool_name(call)
         elif not sdk.is_service(service):
@@ -184,7 +184,7 @@ class TaskPerformer:
         self._stopping.discard(stopping)
         _ = stopping.cancelled() or stopping.exception()
 
-    def _request(self, call: TaskCall) -> Any:
+    def _call_service(self, call: TaskCall) -> Any:
         try:
             operation = self._operation(sdk.client_name(call.service), call.action)
             client = self._client(sdk.client_name(call.service))

@@ -37,7 +37,7 @@ class Alias:
     updated_ms: int
     description: str | None = None
 
-    def version(self, draw: float) -> int:
+    def choose_version(self, draw: float) -> int:
         """Returns the number of the version that one start uses; 0 <= draw < 1 chooses it."""
         first, weight = self.routes[0]
         return first if draw * 100 < weight else self.routes[-1][0]

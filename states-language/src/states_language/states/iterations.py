@@ -62,7 +62,7 @@ class Lines:
         self.done: asyncio.Future[Any] = self.loop.create_future()
         self.parts = Parts(count, parent.last_id, within)
         parent.last_id = self.parts.began_id
-        self.failing = False
+        self.is_failing = False
 
     def resume_point(self) -> Within:
         """Return where the lines stand."""
@@ -118,9 +118,9 @@ class Lines:
             branch.abort_state(child.last_id)
 
     async def _fail(self, child: Branch, failure: StateError) -> None:
-        if self.failing:
+        if self.is_failing:
             return
-        self.failing = True
+        self.is_failing = True
         try:
             await self.abort_open_lines(child)
             self.parts.freeze()
@@ -189,10 +189,10 @@ class Iterations(Lines):
         self.items = items
         self.select = select
         self.name = parent.state.name if parent.state else ""
-        self.waiting = deque(self.parts.open)
+        self.waiting_indices = deque(self.parts.open)
         if self.parts.complete:
             self.complete_attempt(self.parts.outputs)
-        first = min(len(self.waiting), max_concurrency or MOST_AT_ONCE, MOST_AT_ONCE)
+        first = min(len(self.waiting_indices), max_concurrency or MOST_AT_ONCE, MOST_AT_ONCE)
         for begun in [self._begin(parent.last_id) for _ in range(first)]:
             self._start(*begun)
 
@@ -201,7 +201,7 @@ class Iterations(Lines):
         return super().resume_point() | {"items": self.items}
 
     def _begin(self, previous_id: int) -> tuple[Branch, int, Place | None]:
-        index = self.waiting.popleft()
+        index = self.waiting_indices.popleft()
         child = self.parent.fork()
         child.last_id = previous_id
         child.item = {"Index": index, "Value": self.items[index]}
@@ -227,9 +227,9 @@ class Iterations(Lines):
             child.scope.close()
             self.parent.children.remove(child)
             self.parts.end(index, output)
-            if self.failing:
+            if self.is_failing:
                 return
-            if self.waiting:
+            if self.waiting_indices:
                 self._start(*self._begin(child.last_id))
         except Halted:
             return

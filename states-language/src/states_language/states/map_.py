@@ -36,7 +36,7 @@ _NOT_IN_LABEL = re.compile(r"[\s?*<>{}\[\]:;,\\|^~$#%&`\"\x00-\x1f\x7f-\x9f]")
 
 
 class Map(StateWithLines):
-    """A Map state. line: the states of an iteration. distributed: whether each is an execution of its own."""
+    """A Map state. line: the states of an iteration. is_distributed: whether each is an execution of its own."""
 
     type = "Map"
 
@@ -46,7 +46,7 @@ class Map(StateWithLines):
         if not processors:
             fields.require("ItemProcessor")
         self.line = self._read_processor(fields, processors[0])
-        if self.distributed:
+        if self.is_distributed:
             self.isolated_lines = (self.line,)
         else:
             self.inner_lines = (self.line,)
@@ -59,7 +59,7 @@ class Map(StateWithLines):
         self.max_concurrency = NumberField(fields, "MaxConcurrency", 0)
         self.distribution = Distribution(
             machine=Machine(self.line, None, {}),
-            express=self.express,
+            express=self.is_express,
             label=label,
             tolerated_count=NumberField(fields, "ToleratedFailureCount", 0),
             tolerated_share=NumberField(fields, "ToleratedFailurePercentage", 0, 100, whole=False),
@@ -81,10 +81,10 @@ class Map(StateWithLines):
         mode = config.string("Mode") or INLINE
         if mode not in (INLINE, DISTRIBUTED):
             raise config.error_for("Mode", f"must be {INLINE} or {DISTRIBUTED}")
-        self.distributed = mode == DISTRIBUTED
+        self.is_distributed = mode == DISTRIBUTED
         kind = config.string("ExecutionType")
-        self.express = kind == EXPRESS
-        if self.distributed and kind not in EXECUTION_TYPES:
+        self.is_express = kind == EXPRESS
+        if self.is_distributed and kind not in EXECUTION_TYPES:
             raise config.error_for("ExecutionType", f"must be one of {', '.join(EXECUTION_TYPES)}")
         config.refuse_unread("ProcessorConfig")
         inner = {key: part for key, part in value.items() if key != "ProcessorConfig"}
@@ -96,8 +96,8 @@ class Map(StateWithLines):
         if fields.is_jsonata:
             if "Items" in fields:
                 items = fields.get("Items")
-                if not isinstance(items, (list, dict) if self.distributed else list) and not is_query(items):
-                    what = "an array, an object" if self.distributed else "an array"
+                if not isinstance(items, (list, dict) if self.is_distributed else list) and not is_query(items):
+                    what = "an array, an object" if self.is_distributed else "an array"
                     raise fields.error_for("Items", f"must be {what} or a JSONata expression")
                 self.items = Template(items, fields.pointer_of("Items"), "Items")
         else:
@@ -115,17 +115,17 @@ class Map(StateWithLines):
         if within is None:
             branch.add("MapStateStarted", {"length": len(items)})
         select = self.select(data, narrowed)
-        if self.distributed:
+        if self.is_distributed:
             branch.group = run = MapRun(self.distribution, branch, data, narrowed, at_once, within)
             return await self.await_lines(branch, run.run(items, select))
         branch.group = iterations = Iterations(branch, self.line, list(items), select, at_once, within)
         return await self.await_lines(branch, iterations.done)
 
     def _find_items(self, data: Any, narrowed: Any, branch: Branch) -> Items:
-        taken: tuple[type, ...] = (list, dict) if self.distributed else (list,)
+        taken: tuple[type, ...] = (list, dict) if self.is_distributed else (list,)
         if self.items is not None:
             found = self.items.evaluate_typed(
-                "array", states_variable(data), branch, *(["object"] if self.distributed else [])
+                "array", states_variable(data), branch, *(["object"] if self.is_distributed else [])
             )
             return found if isinstance(found, dict) else list(found)
         if isinstance(self.flow, QueryFlow):

@@ -12,7 +12,7 @@ from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields, child_pointer
 from states_language.failures import EvaluationError, StateError
 from states_language.jsonata.evaluation import is_query
-from states_language.jsonata.query_flow import Outcome, QueryFlow, Template, states_variable
+from states_language.jsonata.query_flow import OutputAndAssign, QueryFlow, Template, states_variable
 from states_language.jsonpath.choice_rules import compile_test
 from states_language.jsonpath.dataflow import Dataflow, Flow, compile_field_expression, look_up, read_assignment
 from states_language.jsonpath.expressions import Expression
@@ -49,14 +49,14 @@ class Pass(StateWithNext):
         super().__init__(name, fields)
         self.flow: Flow = QueryFlow(fields) if fields.is_jsonata else Dataflow(fields, parameters=True, result=True)
         self.assigned_variables = self.flow.assigned_variables
-        self.fixed = "Result" in fields and not fields.is_jsonata
-        self.result = fields.get("Result") if self.fixed else None
+        self.has_result = "Result" in fields and not fields.is_jsonata
+        self.result = fields.get("Result") if self.has_result else None
         fields.refuse_unread("a Pass state")
 
     async def run(self, branch: Branch, data: Any) -> Step:
         """Return Next and the output: Result or the effective input, placed by ResultPath."""
         effective = self.flow.effective_input(data, branch)
-        return self.next, self.flow.finish(data, self.result if self.fixed else effective, branch)
+        return self.next, self.flow.finish(data, self.result if self.has_result else effective, branch)
 
 
 FailText = str | Expression | Template | None
@@ -239,7 +239,7 @@ def _compile_query_rule(fields: Fields, index: int, target: str) -> Rule:
     if not isinstance(value, bool) and not is_query(value):
         raise DefinitionError(fields.pointer_of("Condition"), "must be true, false or a JSONata expression")
     condition = Template(value, fields.pointer_of("Condition"), f"Choices[{index}]/Condition")
-    outcome = Outcome(fields, f"Choices[{index}]/")
+    outcome = OutputAndAssign(fields, f"Choices[{index}]/")
     return Rule(
         lambda raw, branch: condition.evaluate_typed("boolean", states_variable(raw), branch) is True,
         target,

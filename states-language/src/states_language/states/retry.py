@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields, child_pointer
 from states_language.failures import StateError
-from states_language.jsonata.query_flow import Outcome, states_variable
+from states_language.jsonata.query_flow import OutputAndAssign, states_variable
 from states_language.jsonpath.dataflow import read_assignment, result_path
 from states_language.tasks.stubs import YEAR_MS
 
@@ -174,7 +174,7 @@ def _compile_jsonpath_settle(fields: Fields) -> tuple[Settle, list[tuple[str, st
 
 def _compile_jsonata_settle(fields: Fields, index: int) -> tuple[Settle, list[tuple[str, str]]]:
     """Return a JSONata Catcher's `settle`: $states.errorOutput is also the output if there is no Output (recorded)."""
-    outcome = Outcome(fields, f"Catch[{index}]/")
+    outcome = OutputAndAssign(fields, f"Catch[{index}]/")
     return (
         lambda raw, error_output, branch: outcome.settle(
             error_output, states_variable(raw, errorOutput=error_output), branch

@@ -57,7 +57,7 @@ class Task(StateWithRetry):
             token = new_token(branch.execution.identity.arn, uuid4(branch.random))
         if pattern == TOKEN:
             branch.token = token
-        pending = Pending(token, lambda: branch.alive) if pattern or token else None
+        pending = Pending(token, lambda: branch.is_alive) if pattern or token else None
         try:
             return await self._attempt(branch, data, pending)
         finally:
