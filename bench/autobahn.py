@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from bench.harness import Row, options, say, show, so
+from bench.harness import Row, goal_if, parse_options, say, show
 from handlers.connection.conversation import Conversation
 from handlers.connection.effects import Send
 from handlers.connection.inputs import Chunk, Opened
@@ -27,7 +27,7 @@ AGENT, MOST_BYTES, WAITS_S = "Streamkeeper", 16 * 1024 * 1024, 120
 GOOD = ("OK", "NON-STRICT", "INFORMATIONAL")
 
 
-def talk(address: str) -> Iterator[Any]:
+def echo_messages(address: str) -> Iterator[Any]:
     """Yield each message that the server sends, and send it back."""
     fields: dict[str, Any] = {"framing": "websocket", "key": "each", "resume": "none", "compression": True}
     fields |= {"address": address, "allow_private": True, "max_frame_bytes": MOST_BYTES}
@@ -67,9 +67,9 @@ def _echo(message: Any) -> tuple[int, bytes]:
     return (websocket.TEXT, message.encode()) if isinstance(message, str) else (websocket.BINARY, bytes(message))
 
 
-def asked(address: str) -> Any:
+def read_first_answer(address: str) -> Any:
     """Return the JSON that the server answers in its first message; exits with 2 if there is none."""
-    message = next(talk(address), None)
+    message = next(echo_messages(address), None)
     if message is None:
         say(__doc__, "no server of the suite answers: start it, or name its address with --url")
         raise SystemExit(2)
@@ -78,18 +78,18 @@ def asked(address: str) -> Any:
 
 def main(argv: list[str] | None = None) -> int:
     """Print a row for each section of the suite."""
-    arguments = options(argv, __doc__, url=("ws://127.0.0.1:9001", "of the suite's server", str))
+    arguments = parse_options(argv, __doc__, url=("ws://127.0.0.1:9001", "of the suite's server", str))
     # An echo of 16 MB waits to be sent; what a function sends is short. And a binary message stays one.
     socket_response.MOST_UNSENT_BYTES = 2 * MOST_BYTES
     vars(websocket)["text_or_bytes"] = bytes
     url, agent = arguments.url.rstrip("/"), quote(AGENT)
     sections: dict[int, Row] = {}
     failed = []
-    for number in range(1, asked(f"{url}/getCaseCount") + 1):
-        for _ in talk(f"{url}/runCase?case={number}&agent={agent}"):
+    for number in range(1, read_first_answer(f"{url}/getCaseCount") + 1):
+        for _ in echo_messages(f"{url}/runCase?case={number}&agent={agent}"):
             pass
-        name = asked(f"{url}/getCaseInfo?case={number}")["id"]
-        judged = asked(f"{url}/getCaseStatus?case={number}&agent={agent}")["behavior"]
+        name = read_first_answer(f"{url}/getCaseInfo?case={number}")["id"]
+        judged = read_first_answer(f"{url}/getCaseStatus?case={number}&agent={agent}")["behavior"]
         section = int(name.partition(".")[0])
         row = sections.setdefault(section, {"section": section, "cases": 0, "failed": 0})
         row["cases"] += 1
@@ -97,8 +97,8 @@ def main(argv: list[str] | None = None) -> int:
             row["failed"] += 1
             failed.append(name)
             say(__doc__, f"case {name}: {judged}")
-    next(talk(f"{url}/updateReports?agent={agent}"), None)
-    return show(arguments, {"sections": list(sections.values())}, [so("suite", "no case fails", not failed)])
+    next(echo_messages(f"{url}/updateReports?agent={agent}"), None)
+    return show(arguments, {"sections": list(sections.values())}, [goal_if("suite", "no case fails", not failed)])
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterable
 
 from bench import harness
-from bench.harness import Goal, Row, at_least, options, run, say, show, so
-from bench.stage import CONNECTIONS, HANDOVER, Gauge, Stage, Stream, open_stage
+from bench.harness import Goal, Row, at_least, goal_if, parse_options, run, say, show
+from bench.stage import CONNECTIONS, HANDOVER, GapGauge, Stage, Stream, open_stage
 from local.service import capacity
 
 STAGE = "local"
@@ -21,14 +21,14 @@ STAGE = "local"
 CONNECTED_MS = 15_000
 
 
-def holds(row: Row) -> bool:
+def has_held(row: Row) -> bool:
     """Whether this machine holds so many streams; unless each stream has had a handover, it does not."""
     is_quick = row["connected_ms"] is not None and row["connected_ms"] <= CONNECTED_MS
     return is_quick and row["gaps"] == 0 and row["handovers"] >= row["streams"]
 
 
 async def measure(
-    stage: Stage, gauges: dict[str, Gauge], opened_ms: dict[str, float], most: int, seconds: float
+    stage: Stage, gauges: dict[str, GapGauge], opened_ms: dict[str, float], most: int, seconds: float
 ) -> Row:
     """Add streams until there are `most`, watch them for `seconds`, and return the row.
 
@@ -38,7 +38,7 @@ async def measure(
     asked_ms: dict[str, float] = {}
     for number in range(len(gauges), most):
         stream = Stream(CONNECTIONS, "evicts", "demo", "demo", f"capacity-{number}")
-        gauges[stream.upstream_id] = Gauge()
+        gauges[stream.upstream_id] = GapGauge()
         asked_ms[stream.upstream_id] = time.monotonic() * 1000
         await stage.start(stream)
     before = {upstream_id: len(gauge.gaps_ms[HANDOVER]) for upstream_id, gauge in gauges.items()}
@@ -58,7 +58,7 @@ async def measure(
         "cores": round(cpu_s / elapsed_s, 2),
         "stream_mb": round(sum(harness.memory_mb(harness.descendants())) / most, 1),
     }
-    return row | {"holds": holds(row)}
+    return row | {"holds": has_held(row)}
 
 
 def _all_spent_s() -> float:
@@ -67,14 +67,14 @@ def _all_spent_s() -> float:
     return harness.spent_s(*pids) + sum(map(harness.ended_spent_s, pids))
 
 
-async def find(first: int, step: int, most: int, seconds: float, stage: str) -> list[Row]:
+async def find_capacity(first: int, step: int, most: int, seconds: float, stage: str) -> list[Row]:
     """Return a row for each tried number; the last one did not hold, or is `most`. Raises UserError."""
-    gauges, opened_ms, rows = dict[str, Gauge](), dict[str, float](), list[Row]()
+    gauges, opened_ms, rows = dict[str, GapGauge](), dict[str, float](), list[Row]()
 
     def seen(upstream_id: str, connected: int) -> None:
         now_ms = time.monotonic() * 1000
         opened_ms.setdefault(upstream_id, now_ms)
-        gauges[upstream_id].changed(now_ms, connected)
+        gauges[upstream_id].record_connections(now_ms, connected)
 
     async with open_stage(seen, stage) as running:
         for number in range(first, most + 1, step):
@@ -85,20 +85,20 @@ async def find(first: int, step: int, most: int, seconds: float, stage: str) -> 
     return rows
 
 
-def held(rows: Iterable[Row]) -> int:
+def most_held(rows: Iterable[Row]) -> int:
     """Return the greatest number of streams that held; 0 if none did."""
-    return max((row["streams"] for row in rows if holds(row)), default=0)
+    return max((row["streams"] for row in rows if has_held(row)), default=0)
 
 
-def goal(rows: list[Row], promised: int) -> Goal:
+def capacity_goal(rows: list[Row], promised: int) -> Goal:
     """Return the goal: the machine holds as many as the service promises at its start; missed if that was not tried."""
-    words = f"the {promised} streams that `make run` promises are held (held: {held(rows)})"
-    return so("capacity", words, held(rows) >= promised)
+    words = f"the {promised} streams that `make run` promises are held (held: {most_held(rows)})"
+    return goal_if("capacity", words, most_held(rows) >= promised)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0; 2 if the service cannot start."""
-    asked = options(
+    asked = parse_options(
         argv,
         __doc__,
         first=(40, "how many streams to begin with", at_least(1)),
@@ -111,11 +111,12 @@ def main(argv: list[str] | None = None) -> int:
         say(__doc__, f"error: --first ({asked.first}) must be at most --most ({asked.most})")
         raise SystemExit(2)
     promised = capacity.read({})
-    rows = run(__doc__, find(asked.first, asked.step, asked.most, asked.seconds, asked.stage))
+    rows = run(__doc__, find_capacity(asked.first, asked.step, asked.most, asked.seconds, asked.stage))
     figures = {
-        "seconds": asked.seconds, "stage": asked.stage, "because": promised.because, "rows": rows, "held": held(rows),
+        "seconds": asked.seconds, "stage": asked.stage, "because": promised.because, "rows": rows,
+        "held": most_held(rows)
     }  # fmt: skip
-    return show(asked, figures, [goal(rows, promised.most)], judge=False)
+    return show(asked, figures, [capacity_goal(rows, promised.most)], judge=False)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from bench.harness import Row, at_most, figures_of, options, show
-from bench.ingest import beside
+from bench.harness import Row, figures_of, goal_at_most, parse_options, show
+from bench.ingest import run_beside
 from bench.upstreams import Plan
 from local.checkout import ROOT
 
@@ -29,7 +29,7 @@ def start(kind: str, variables: dict[str, str]) -> float:
 def measure(times: int, uncompiled_times: int) -> list[Row]:
     """Return the least of `times` starts of each kind, and of `uncompiled_times` without .pyc files (0: none)."""
     packages = Path(str(find_spec("urllib3").origin)).parent.parent  # type: ignore[union-attr]
-    with beside("ours", Plan({"fixed": 1}, events_per_s=0, events=1)) as (variables, _):
+    with run_beside("ours", Plan({"fixed": 1}, events_per_s=0, events=1)) as (variables, _):
         variables |= {"PYTHONPATH": os.pathsep.join([str(ROOT), str(packages)]), "PYTHONNOUSERSITE": "1"}
         nowhere = {"PYTHONPYCACHEPREFIX": variables["STREAMS_DIR"] + "/none", "PYTHONDONTWRITEBYTECODE": "1"}
         rows = []
@@ -47,11 +47,11 @@ def _least(kind: str, variables: dict[str, str], times: int) -> float:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0."""
-    asked = options(
+    asked = parse_options(
         argv, __doc__, times=(9, "how many starts of each"), uncompiled_times=(2, "the same without .pyc files")
     )
     rows = measure(asked.times, asked.uncompiled_times)
-    goal = at_most("ours", "CPU to the first byte", GOAL_MS, rows[0]["ours_ms"])
+    goal = goal_at_most("ours", "CPU to the first byte", GOAL_MS, rows[0]["ours_ms"])
     return show(asked, {"times": asked.times, "goal_ms": GOAL_MS, "rows": rows}, [goal], judge=False)
 
 

@@ -34,7 +34,7 @@ def cpu_ms() -> float:
 # --- a cold start -----------------------------------------------------------------------------------------------------
 
 
-def ours_start() -> float:
+def start_ours() -> float:
     """Import the handler and invoke it; its work after the first chunk does not count."""
     from handlers.connection.inputs import Arrival, Chunk
     from handlers.connection_manager import handler
@@ -56,7 +56,7 @@ def ours_start() -> float:
     return first_ms[0]
 
 
-def peer_start() -> float:
+def start_peer() -> float:
     """Import what the plain handler imports, make its client and open its stream, without a request to DynamoDB."""
     import boto3
     import urllib3
@@ -72,7 +72,7 @@ def peer_start() -> float:
 # --- a stream ---------------------------------------------------------------------------------------------------------
 
 
-def ours(_events: int, _event_bytes: int) -> Callable[[], int]:
+def measure_ours(_events: int, _event_bytes: int) -> Callable[[], int]:
     """Return a function that runs the handler and returns how many events were stored."""
     from handlers.connection_manager import handler
 
@@ -83,7 +83,7 @@ def ours(_events: int, _event_bytes: int) -> Callable[[], int]:
     return run
 
 
-def peer(_events: int, _event_bytes: int) -> Callable[[], int]:
+def measure_peer(_events: int, _event_bytes: int) -> Callable[[], int]:
     """Return a function that runs the plain handler, which writes each chunk as it comes, under a new id."""
     import boto3
     import urllib3
@@ -102,7 +102,7 @@ def peer(_events: int, _event_bytes: int) -> Callable[[], int]:
     return run
 
 
-def floor(events: int, event_bytes: int) -> Callable[[], int]:
+def measure_floor(events: int, event_bytes: int) -> Callable[[], int]:
     """Return a function that sends only the requests."""
     import json
     import socket
@@ -142,7 +142,7 @@ def _item(number: int, event_bytes: int) -> dict[str, dict[str, str]]:
     }
 
 
-def stored(kind: Callable[[int, int], Callable[[], int]], events: int, event_bytes: int) -> str:
+def cost_of_storing(kind: Callable[[int, int], Callable[[], int]], events: int, event_bytes: int) -> str:
     """Return the JSON of a kind's cost, counted after its imports and clients."""
     run = kind(events, event_bytes)
     before_ms, since_s = cpu_ms(), time.monotonic()
@@ -159,8 +159,8 @@ def stored(kind: Callable[[int, int], Callable[[], int]], events: int, event_byt
 if __name__ == "__main__":
     name, *asked = sys.argv[1:]
     if name.endswith("-start"):
-        starts = {"ours-start": ours_start, "peer-start": peer_start, "bare-start": cpu_ms}
+        starts = {"ours-start": start_ours, "peer-start": start_peer, "bare-start": cpu_ms}
         print(f"\n{starts[name]():.1f}")
     else:
-        kinds = {"ours": ours, "peer": peer, "floor": floor}
-        print("\n" + stored(kinds[name], int(asked[0]), int(asked[1])))
+        kinds = {"ours": measure_ours, "peer": measure_peer, "floor": measure_floor}
+        print("\n" + cost_of_storing(kinds[name], int(asked[0]), int(asked[1])))

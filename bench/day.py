@@ -13,7 +13,7 @@ import duckdb
 import pyarrow
 from pyarrow import parquet
 
-from bench.harness import Row, options, show
+from bench.harness import Row, parse_options, show
 from handlers.profile.columns_field import of_profile
 from local.archive import columns, files, run
 from streamkeeper.bulk import HOUR_MS, instant_ms
@@ -43,9 +43,9 @@ QUERIES = {
 }
 
 
-def day(folder: Path, events: int) -> None:
+def write_day(folder: Path, events: int) -> None:
     """Write the hours that do not exist yet."""
-    schema = columns.table(of_profile("prices", PROFILE), {}, []).schema()
+    schema = columns.make_table(of_profile("prices", PROFILE), {}, []).schema()
     for hour in range(24):
         place = folder / run.partition("prices", BEGIN_MS + hour * HOUR_MS)
         if not place.exists():
@@ -71,14 +71,14 @@ def _write(batches: Any, schema: Any, path: Path) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Return 0."""
-    asked = options(
+    asked = parse_options(
         argv,
         __doc__,
         folder=("/tmp/streamkeeper-day", "where the archive of so many events is written, 2.3 GB; it stays"),
         events=(86_400_000, "how many events the day has"),
     )
     folder = Path(asked.folder) / str(asked.events)
-    day(folder, asked.events)
+    write_day(folder, asked.events)
     sizes = [path.stat().st_size for path in folder.glob("stream=*/*/*/*.parquet")]
     rows: list[Row] = [{"files": len(sizes), "GB": round(sum(sizes) / 1e9, 2), "largest MB": round(max(sizes) / 1e6)}]
     duckdb.execute(f"CREATE VIEW day AS FROM read_parquet('{folder}/stream=*/*/*/*.parquet', hive_partitioning = true)")

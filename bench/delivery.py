@@ -26,10 +26,10 @@ from typing import Any
 
 from bench.consumers import LambdaContext
 from bench.function import environment
-from bench.harness import Row, options, say, show
+from bench.harness import Row, parse_options, say, show
 from bench.tables import TABLES, Tables, serve
 from handlers.deliver.worker import BATCH
-from local.costs.delivered import POLLS_PER_S, records
+from local.costs.delivery_costs import POLLS_PER_S, make_records
 from local.simulation.tables import METHODS, MemoryDynamoDB
 
 CALLS, FEW, MANY, BACKLOG, ANSWER_MS, SECONDS = 24, 1, 100, 2000, 5, 10
@@ -74,7 +74,7 @@ class Sinks:
         listed: list[Any] = next((request[name] for name in ("Entries", "Records", "events") if name in request), [0])
         if "object" in request:
             listed = gzip.decompress(request["object"]).splitlines()
-        self.sent += _batched(listed[0]) if len(listed) == 1 else len(listed)
+        self.sent += _count_batch(listed[0]) if len(listed) == 1 else len(listed)
         self.came.append((time.monotonic(), self.sent))
         if "object" in request:
             return 200, {}
@@ -86,7 +86,7 @@ class Sinks:
         return 200, queue | answers | {"FailedEntryCount": 0, "Parameter": {"Value": "whsec_YmVuY2g="}}
 
 
-def _batched(entry: Any) -> int:
+def _count_batch(entry: Any) -> int:
     """Return how many events a request's only entry has."""
     if not isinstance(entry, dict) or not ("MessageBody" in entry or "Data" in entry):
         return 1
@@ -95,7 +95,7 @@ def _batched(entry: Any) -> int:
 
 
 @contextlib.contextmanager
-def serving(after_s: float) -> Iterator[tuple[str, Sinks]]:
+def serve_sinks(after_s: float) -> Iterator[tuple[str, Sinks]]:
     """Serve in another thread, whose processor time does not count; yield the address and what was sent."""
     loop, sinks = asyncio.new_event_loop(), Sinks(after_s)
     server = loop.run_until_complete(serve(sinks))
@@ -127,13 +127,13 @@ class Bench:
     def _profile(sink: str) -> str:
         return "".join(letter for letter in sink if letter.isalnum())
 
-    def noted(self, sink: str, count: int, *, is_new: bool = True) -> float:
+    def note_events(self, sink: str, count: int, *, is_new: bool = True) -> float:
         """Store and note so many events of a new stream, or of the last one; return the note's CPU milliseconds."""
         from handlers import delivery
 
         self._number += is_new
         now_ms = time.time_ns() // 1_000_000
-        made = records([f"{self._profile(sink)}:{self._number}"], count, self._bytes, self._made, now_ms)
+        made = make_records([f"{self._profile(sink)}:{self._number}"], count, self._bytes, self._made, now_ms)
         self._made += count
         for record in made:
             self._sinks.memory.put_item(TableName="events", Item=record["dynamodb"]["NewImage"])
@@ -142,7 +142,7 @@ class Bench:
             delivery.handler({"Records": made[first : first + BATCH]}, LambdaContext())
         return (self._own_s() - began_s) * 1000
 
-    def answered(self, count: int) -> tuple[float, float]:
+    def answer_bells(self, count: int) -> tuple[float, float]:
         """Answer the bells; return the process's CPU in milliseconds, and the duration in seconds."""
         before, cpu_s, began_s = self._sinks.sent, self._own_s(), time.monotonic()
         self._answer()
@@ -157,9 +157,9 @@ class Bench:
         while self._sinks.called:
             delivery.handler(self._sinks.called.pop(0), LambdaContext())
 
-    def late_ms(self, sink: str, per_s: int, seconds: int) -> list[float]:
+    def measure_lateness_ms(self, sink: str, per_s: int, seconds: int) -> list[float]:
         """Return how late the events of each poll were taken, for a stream with so many events a second."""
-        self.noted(sink, 1)
+        self.note_events(sink, 1)
         self._answer()
         each, sent, ends = per_s // POLLS_PER_S, self._sinks.sent, list[tuple[float, int]]()
         self._sinks.came.clear()
@@ -169,7 +169,7 @@ class Bench:
                 time.sleep(max(0.0, began_s + poll / POLLS_PER_S - time.monotonic()))
                 # The events were readable at that instant, however late this process is.
                 ends.append((began_s + poll / POLLS_PER_S, sent + each * poll))
-                self.noted(sink, each, is_new=False)
+                self.note_events(sink, each, is_new=False)
                 calls.submit(self._answer)
         self._answer()
         came = iter(self._sinks.came)
@@ -186,11 +186,11 @@ class Bench:
 
 
 @contextlib.contextmanager
-def benching(event_bytes: int, answer_ms: float) -> Iterator[Bench]:
+def open_bench(event_bytes: int, answer_ms: float) -> Iterator[Bench]:
     """Yield the function beside its server, and drop what it prints."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        serving(answer_ms / 1000) as (address, sinks),
+        serve_sinks(answer_ms / 1000) as (address, sinks),
         Path(os.devnull).open("w", encoding="utf-8") as log,
         contextlib.redirect_stdout(log),
     ):
@@ -199,15 +199,15 @@ def benching(event_bytes: int, answer_ms: float) -> Iterator[Bench]:
 
 def measure(calls: int, event_bytes: int, backlog: int, answer_ms: float) -> Row:
     """Return the figures of a call, and in `ceilings` how many events of one stream each sink gets in a second."""
-    with benching(event_bytes, answer_ms) as bench:
+    with open_bench(event_bytes, answer_ms) as bench:
         figures = _figures(bench, calls)
         ceilings: list[Row] = []
         for sink in SINKS:
-            bench.noted(sink, 1)
-            bench.answered(1)  # makes the clients
+            bench.note_events(sink, 1)
+            bench.answer_bells(1)  # makes the clients
             count = backlog if "order" not in sink or "un" in sink else backlog // 10
-            bench.noted(sink, count)
-            ceilings.append({"sink": sink, "events_per_s": count / bench.answered(count)[1]})
+            bench.note_events(sink, count)
+            ceilings.append({"sink": sink, "events_per_s": count / bench.answer_bells(count)[1]})
     return figures | {"ceilings": ceilings}
 
 
@@ -217,8 +217,8 @@ def _figures(bench: Bench, calls: int) -> dict[str, float]:
     for sink, count in (("sqs, in order", FEW), ("sqs, in order", MANY), ("eventbridge", MANY)):
         times = []
         for _ in range((calls if count == FEW else calls // 3) + 3):
-            note_ms = bench.noted(sink, count)
-            times.append(bench.answered(count)[0])
+            note_ms = bench.note_events(sink, count)
+            times.append(bench.answer_bells(count)[0])
             if count == FEW:
                 notes.append(note_ms)
         wakes[sink, count] = statistics.median(times[3:])  # the first calls make the clients
@@ -226,9 +226,9 @@ def _figures(bench: Bench, calls: int) -> dict[str, float]:
     # A queue that keeps the order needs a request for each event of a stream, a bus only one for ten.
     request_ms = (fifo - bus) / (MANY - MANY / 10)
     event_ms = (bus - one - request_ms * (MANY / 10 - 1)) / (MANY - 1)
-    bench.noted("sqs, in order", FEW)
-    bench.answered(FEW)
-    once = statistics.median(bench.noted("sqs, in order", FEW, is_new=False) for _ in range(calls))
+    bench.note_events("sqs, in order", FEW)
+    bench.answer_bells(FEW)
+    once = statistics.median(bench.note_events("sqs, in order", FEW, is_new=False) for _ in range(calls))
     return {
         "delivery_cpu_ms_per_note": statistics.median(notes[3:]),
         "delivery_cpu_ms_at_once": once - event_ms - request_ms,
@@ -240,7 +240,7 @@ def _figures(bench: Bench, calls: int) -> dict[str, float]:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and the ceilings."""
-    asked = options(
+    asked = parse_options(
         argv,
         __doc__,
         calls=(CALLS, "calls of each size"),
@@ -252,9 +252,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     if asked.per_s:
         late: list[Row] = []
-        with benching(asked.event_bytes, asked.answer_ms) as bench:
+        with open_bench(asked.event_bytes, asked.answer_ms) as bench:
             for sink in SINKS:
-                all_ms = bench.late_ms(sink, asked.per_s, asked.seconds)
+                all_ms = bench.measure_lateness_ms(sink, asked.per_s, asked.seconds)
                 # A sink that falls behind gets its events later and later.
                 late.append({"sink": sink, "median_ms": statistics.median(all_ms), "last_ms": all_ms[-1]})
                 say(__doc__, late[-1])

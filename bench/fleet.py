@@ -25,8 +25,8 @@ import yaml
 
 from bench import harness
 from bench.fleet_peers import data
-from bench.harness import Goal, Row, at_least, options, run, say, show, so
-from bench.stage import service_of
+from bench.harness import Goal, Row, at_least, goal_if, parse_options, run, say, show
+from bench.stage import prepare_service
 from handlers.api.verdict import counted
 from handlers.store.segment_reader import SegmentReader
 from local import stages
@@ -98,8 +98,8 @@ async def open_service(options: argparse.Namespace, peers: Peers) -> AsyncIterat
                 resource["Properties"]["Environment"]["Variables"] |= own | (counter if is_manager else {})
         # Streams with a function each are more than the service promises of this machine.
         variables = {"UPSTREAM_FLEET": peers.upstream, "STREAMKEEPER_STREAMS": str(options.streams)}
-        with service_of(folder / "data", template, variables) as service:
-            host, _, port = service.endpoints.of("dynamodb").rpartition("/")[2].partition(":")
+        with prepare_service(folder / "data", template, variables) as service:
+            host, _, port = service.endpoints.url_of("dynamodb").rpartition("/")[2].partition(":")
             await peers.ask(f"tables {host} {port}")
             try:
                 await service.start()
@@ -110,7 +110,7 @@ async def open_service(options: argparse.Namespace, peers: Peers) -> AsyncIterat
 
 def _template(project: Path, options: argparse.Namespace) -> dict[str, Any]:
     """The compiled template of the stage, which is `local` with limits of its own."""
-    osls.snapshot(ROOT, project)
+    osls.copy_sources(ROOT, project)
     prod = yaml.safe_load((project / "env" / "prod.yml").read_text())
     settings = {name: prod[name] for name in AS_IN_PROD} | {"streams_per_function": options.per_function}
     settings |= {"function_timeout_s": options.function_s, "unconnected_after_s": 60}
@@ -127,24 +127,24 @@ def _template(project: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 async def measure(options: argparse.Namespace) -> Row:
     """Returns the figures; raises UserError if the service cannot start, or refuses streams."""
-    with harness.process("bench.fleet_peers", str(options.streams), str(options.every)) as process:
-        return await _measured(options, Peers(*process))
+    with harness.run_module("bench.fleet_peers", str(options.streams), str(options.every)) as process:
+        return await _measure_service(options, Peers(*process))
 
 
-async def _measured(options: argparse.Namespace, peers: Peers) -> Row:
+async def _measure_service(options: argparse.Namespace, peers: Peers) -> Row:
     streams = options.streams
     async with open_service(options, peers) as service:
         begun_s = time.monotonic()
         await _start_all(streams, port_of(service.sockets.api))
-        connected = await _connected(peers, streams)
+        connected = await _wait_until_connected(peers, streams)
         connected_s = time.monotonic() - begun_s
         if connected < streams:
             raise UserError(f"{connected} of {streams} streams are connected after {CONNECTED_S} s.")
-        watched = await _watched(peers, options.seconds, streams)
+        watched = await _watch_fleet(peers, options.seconds, streams)
         # Before the comparison, which keeps the service's processor busy for a while.
         after = await peers.ask("counts")
         await peers.ask("quiet")
-        compared = await _compared(peers, service.endpoints.client("dynamodb"))
+        compared = await _compare_events(peers, service.endpoints.client("dynamodb"))
     usd, functions = await asyncio.to_thread(_usd_month, options), -(-streams // options.per_function)
     figures = {"streams": streams, "functions": functions, "connected_s": round(connected_s, 1)} | watched
     gaps = {name: after[name] for name in ("gaps", "gap_ms")}
@@ -187,7 +187,7 @@ def _refusal(api: Api, number: int) -> str:
     raise UserError(f"{PROFILE}:{number} was answered by {answer.refusal}")
 
 
-async def _connected(peers: Peers, streams: int) -> int:
+async def _wait_until_connected(peers: Peers, streams: int) -> int:
     """How many streams are connected once all are, or once the time is over."""
     until_s = time.monotonic() + CONNECTED_S
     while True:
@@ -198,13 +198,13 @@ async def _connected(peers: Peers, streams: int) -> int:
         await asyncio.sleep(2)
 
 
-async def _watched(peers: Peers, seconds: float, streams: int) -> Row:
+async def _watch_fleet(peers: Peers, seconds: float, streams: int) -> Row:
     """What the fleet did and used in these seconds; requests and CPU are per stream and minute."""
     before, begun_s = await peers.ask("counts"), time.monotonic()
     cpu_s, memory = _spent_s(), list[list[float]]()
     while (elapsed_s := time.monotonic() - begun_s) < seconds:
         await asyncio.sleep(min(CHECK_EVERY_S, seconds - elapsed_s))
-        memory.append(await asyncio.to_thread(lambda: harness.memory_mb(harness.functions())))
+        memory.append(await asyncio.to_thread(lambda: harness.memory_mb(harness.function_processes())))
         now, cpu_to_s = await peers.ask("counts"), _spent_s()
         progress = {name: now[name] - before[name] for name in ("openings", "sent")}
         say(__doc__, {"s": round(time.monotonic() - begun_s), "connected": now["connected"]} | progress)
@@ -224,7 +224,7 @@ async def _watched(peers: Peers, seconds: float, streams: int) -> Row:
 
 def _spent_s() -> tuple[float, float]:
     """The processor time of functions, and of the service with its tables; all children that end are functions."""
-    functions = harness.functions()
+    functions = harness.function_processes()
     others = {pid for pid in harness.descendants() if "fleet_peers" not in harness.command_of(pid)} - set(functions)
     return harness.spent_s(*functions) + harness.ended_spent_s(os.getpid()), harness.spent_s(os.getpid(), *others)
 
@@ -232,7 +232,7 @@ def _spent_s() -> tuple[float, float]:
 # --- what was stored --------------------------------------------------------------------------------------------------
 
 
-async def _compared(peers: Peers, client: Any) -> Row:
+async def _compare_events(peers: Peers, client: Any) -> Row:
     """How many events were sent, how many of them are lost or stored twice, and how many others are stored."""
     report: list[list[int]] = await peers.ask("report")
     reader = SegmentReader(client, f"{stages.SERVICE}-{STAGE}-events", lambda _key: None)
@@ -265,24 +265,24 @@ def _usd_month(options: argparse.Namespace) -> float:
     """What one of the streams costs a month on AWS, by `streamkeeper cost`."""
     rate, together = 1 / options.every, options.per_function
     load = model.Load(options.streams, rate, EVENT_BYTES, "log", FLUSH_S, per_function=together, arrivals="clock")
-    source = month.scenario("prod")
-    return model.costs(source, month.replayed(source), [load], prices.read())[0].stream_month["sum"]
+    source = month.read_scenario("prod")
+    return model.costs_of_loads(source, month.replay_months(source), [load], prices.read())[0].stream_month["sum"]
 
 
 def goals(row: Row) -> list[Goal]:
     """Return the goals with their verdicts."""
     name = counted(row["streams"], "stream")
     return [
-        so(name, "each was handed over, several times", row["handovers"] >= HANDOVERS),
-        so(name, "no stream without a connection", row["gaps"] == 0),
-        so(name, "no event lost", row["lost"] == 0),
-        so(name, "each event stored once and as it was sent", row["strange"] == row["twice"] == 0),
+        goal_if(name, "each was handed over, several times", row["handovers"] >= HANDOVERS),
+        goal_if(name, "no stream without a connection", row["gaps"] == 0),
+        goal_if(name, "no event lost", row["lost"] == 0),
+        goal_if(name, "each event stored once and as it was sent", row["strange"] == row["twice"] == 0),
     ]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0; 2 if it cannot run, 130 if it is interrupted."""
-    asked = options(
+    asked = parse_options(
         argv, __doc__, streams=(1000, "how many", at_least(1)), per_function=(100, "how many in each", at_least(1)),
         seconds=(240, "how long to watch them", at_least(1)), every=(10, "seconds from event to event", at_least(1)),
         function_s=(135, "a function's limit", at_least(LEAST_FUNCTION_S)),

@@ -37,7 +37,7 @@ def data(stream: int, number: int) -> str:
 
 
 @dataclass(slots=True)
-class Served:
+class ServedStream:
     """One stream: its connections, what was sent, and for how long it had none in between."""
 
     number: int
@@ -55,14 +55,14 @@ class Upstream:
     def __init__(self, streams: int, every_s: float) -> None:
         self._every_s = every_s
         self._origin_s = time.monotonic()
-        self.streams = [Served(number, number * _GOLDEN % 1) for number in range(streams)]
+        self.streams = [ServedStream(number, number * _GOLDEN % 1) for number in range(streams)]
         self._last_s = math.inf
 
     def quiet(self) -> None:
         """Ends the events."""
         self._last_s = time.monotonic()
 
-    async def _send(self, stream: Served, number: int, writer: asyncio.StreamWriter) -> None:
+    async def _send(self, stream: ServedStream, number: int, writer: asyncio.StreamWriter) -> None:
         """Sends the events from this number on, each at its moment; past ones at once."""
         while (due_s := self._origin_s + (stream.phase + number - 1) * self._every_s) <= self._last_s:
             if (wait_s := due_s - time.monotonic()) > 0:
@@ -112,7 +112,7 @@ class Upstream:
         }
 
 
-class Counted:
+class RequestCounter:
     """Passes connections on to the tables, and counts the requests by operation."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class Counted:
         """Passes one connection on until one side ends it, or this process ends."""
         with contextlib.suppress(OSError, asyncio.CancelledError):
             there, back = await asyncio.open_connection(*self.tables)
-            answers = asyncio.create_task(_passes(there, writer))
+            answers = asyncio.create_task(_pass_on(there, writer))
             with contextlib.suppress(OSError):
                 rest = b""
                 while piece := await reader.read(_READ):
@@ -143,7 +143,7 @@ class Counted:
         return read[max(end, len(read) - _LONGEST) :]
 
 
-async def _passes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         while piece := await reader.read(_READ):
             writer.write(piece)
@@ -153,7 +153,7 @@ async def _passes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 async def serve(streams: int, every_s: float) -> None:
     """Serves until its standard input ends."""
-    upstream, counted = Upstream(streams, every_s), Counted()
+    upstream, counted = Upstream(streams, every_s), RequestCounter()
     servers = [await asyncio.start_server(one.serve, HOST, 0, backlog=1024) for one in (upstream, counted)]
     print(*(server.sockets[0].getsockname()[1] for server in servers), flush=True)
     lines = asyncio.StreamReader()

@@ -10,8 +10,8 @@ import asyncio
 import sys
 from dataclasses import replace
 
-from bench.function import running
-from bench.harness import Goal, Row, below, options, say, show, so, summary
+from bench.function import start_function
+from bench.harness import Goal, Row, goal_below, goal_if, parse_options, say, show, summary
 from bench.upstreams import Plan
 
 ALONE = "none"
@@ -27,12 +27,12 @@ async def measure(fault: str, calm: int, seconds: float, plan: Plan, beside_ms: 
     the items of the other stream, and `requests` the requests to the table per second.
     """
     plan = replace(plan, streams={"calm": calm} if fault == ALONE else {"calm": calm, fault: 1})
-    async with running(plan, share_mb) as function:
-        watch, names = function.watch, plan.of("calm")
+    async with start_function(plan, share_mb) as function:
+        watch, names = function.watch, plan.ids_of_behaviour("calm")
         await function.until_all_stored(names)
-        function.forget()
+        function.restart_measurement()
         cpu_s = function.cpu_s
-        await function.last(seconds)
+        await function.run_for(seconds)
         lags = summary([lag_ms for name in names for lag_ms in watch.lags_ms[name]])
         p99_ms = lags["p99_ms"] or 0
         return {
@@ -50,14 +50,14 @@ async def measure(fault: str, calm: int, seconds: float, plan: Plan, beside_ms: 
 def goals(fault: str, p99_ms: float | None, silent: int) -> list[Goal]:
     """Return the goals of the calm streams beside one with this fault; `silent` of them stored nothing."""
     return [
-        below(fault, "p99 of the others, from upstream to table", FRESH_MS, p99_ms),
-        so(fault, "each of the others stores events", silent == 0),
+        goal_below(fault, "p99 of the others, from upstream to table", FRESH_MS, p99_ms),
+        goal_if(fault, "each of the others stores events", silent == 0),
     ]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the rows and return 0, or 1 if a goal is missed."""
-    asked = options(
+    asked = parse_options(
         argv,
         __doc__,
         calm=(99, "calm streams"),

@@ -10,7 +10,7 @@ import contextlib
 import sys
 import time
 
-from bench.harness import Row, options, run, show, summary
+from bench.harness import Row, parse_options, run, show, summary
 from local.user_error import UserError
 from streamkeeper import Client, StreamkeeperError
 
@@ -26,12 +26,14 @@ async def measure(url: str, stream_id: str, seconds: float, every: list[float]) 
                 if client.status(stream_id)["status"] == "running":
                     break
                 await asyncio.sleep(1)
-            return [{"every_s": each, **summary(await _taken(client, stream_id, seconds, each))} for each in every]
+            return [
+                {"every_s": each, **summary(await _measure_delays(client, stream_id, seconds, each))} for each in every
+            ]
     except StreamkeeperError as problem:
         raise UserError(str(problem)) from None
 
 
-async def _taken(client: Client, stream_id: str, seconds: float, every_s: float) -> list[float]:
+async def _measure_delays(client: Client, stream_id: str, seconds: float, every_s: float) -> list[float]:
     """How many milliseconds each event took."""
     times_ms: list[float] = []
 
@@ -46,7 +48,7 @@ async def _taken(client: Client, stream_id: str, seconds: float, every_s: float)
 
 def main(argv: list[str] | None = None) -> int:
     """Return 0."""
-    asked = options(
+    asked = parse_options(
         argv,
         __doc__,
         url=("http://127.0.0.1:3000", "the API of the run"),

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 
 from bench import readers, rules
-from bench.harness import Row, options, python_of, say, show
+from bench.harness import Row, parse_options, python_of, say, show
 from bench.readers import OURS, Reader
 from handlers.framing.websocket import TEXT, encoded_frame
 from local.checkout import ROOT
@@ -37,7 +37,7 @@ def text(number: int, event_bytes: int) -> str:
     return f"{head[:-2]}{'x' * (event_bytes - len(head))}{head[-2:]}"
 
 
-def wires(framing: str, texts: list[str]) -> dict[str, list[bytes]]:
+def cut_like_socket_and_by_event(framing: str, texts: list[str]) -> dict[str, list[bytes]]:
     """Return the bytes of the events in two cuts: as a socket reads them, and one event per read."""
     if framing == "websocket":
         return cuts([encoded_frame(TEXT, one.encode()) for one in texts])
@@ -52,26 +52,26 @@ def cuts(events: list[bytes]) -> dict[str, list[bytes]]:
     return {f"{READ_BYTES // 1024} KB": reads, "event": events}
 
 
-def installed(framing: str) -> Iterator[Reader]:
+def find_installed_readers(framing: str) -> Iterator[Reader]:
     """Yield the installed readers, and print why the others are left out."""
     for reader in READERS[framing]:
         try:
-            list(reader.read(next(iter(wires(framing, ["1"]).values()))).events)
+            list(reader.read(next(iter(cut_like_socket_and_by_event(framing, ["1"]).values()))).events)
         except ImportError as error:
             say(__doc__, f"a reader is left out: {error}")
         else:
             yield reader
 
 
-def groups(framing: str) -> list[list[Reader]]:
+def group_by_work(framing: str) -> list[list[Reader]]:
     """Return the readers that do the same work together; the first of each group is ours."""
     by_work: dict[str, list[Reader]] = {}
-    for reader in installed(framing):
+    for reader in find_installed_readers(framing):
         by_work.setdefault(reader.work, []).append(reader)
     return [group for group in by_work.values() if len(group) > 1]
 
 
-def timed(group: list[Reader], chunks: list[bytes], expected: list[str], rounds: int) -> dict[str, float]:
+def time_readers(group: list[Reader], chunks: list[bytes], expected: list[str], rounds: int) -> dict[str, float]:
     """Return the CPU seconds of each reader, the least of its rounds; raises ValueError if one reads wrongly."""
     least: dict[str, float] = {}
     for turn in range(rounds):
@@ -91,11 +91,11 @@ def measure(wire_bytes: int = WIRE_BYTES, rounds: int = ROUNDS) -> list[Row]:
     """Return a row for each reader, framing, size and cut; `ratio` is how many times faster ours is."""
     rows: list[Row] = []
     for framing in READERS:
-        for group in groups(framing):
+        for group in group_by_work(framing):
             for event_bytes in SIZES:
                 texts = [text(number, event_bytes) for number in range(max(wire_bytes // event_bytes, 2))]
-                for cut, chunks in wires(framing, texts).items():
-                    least = timed(group, chunks, texts, rounds)
+                for cut, chunks in cut_like_socket_and_by_event(framing, texts).items():
+                    least = time_readers(group, chunks, texts, rounds)
                     wire = {"framing": framing, "work": group[0].work, "event_bytes": event_bytes, "chunks": cut}
                     rows += [
                         {"reader": name, "cpu_us": round(took_s / len(texts) * 1e6, 3)}
@@ -108,7 +108,7 @@ def measure(wire_bytes: int = WIRE_BYTES, rounds: int = ROUNDS) -> list[Row]:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0; readers that are ahead of ours are listed on standard error."""
-    asked = options(
+    asked = parse_options(
         argv,
         __doc__,
         rounds=(ROUNDS, "how often each reads; the least counts"),
@@ -122,7 +122,7 @@ def main(argv: list[str] | None = None) -> int:
     warnings.simplefilter("ignore")
     rows = measure(rounds=asked.rounds)
     with redirect_stdout(io.StringIO()):
-        kept = [{"reader": reader.name} | rules.verdicts(reader) for reader in installed("sse")]
+        kept = [{"reader": reader.name} | rules.verdicts(reader) for reader in find_installed_readers("sse")]
     for row in rows:
         if row["ratio"] < 1:
             say(__doc__, {"behind": row["reader"]} | row)

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bench.harness import process, resident_mb, spent_s
+from bench.harness import resident_mb, run_module, spent_s
 from bench.tables import TABLES, Tables, serve
 from bench.upstreams import Plan
 from handlers.run.group_profiles import MOST_FRAME_BYTES
@@ -85,14 +85,14 @@ def environment(folder: Path, endpoint: str, **more: str) -> dict[str, str]:
 
 
 @dataclass
-class Watch:
+class StoredEvents:
     """The stored events of each stream: their numbers, and how long each took since it was sent, in ms."""
 
     numbers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     lags_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     items: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
-    def changed(self, table: str, key: tuple[str, str], item: Any) -> None:
+    def record_item(self, table: str, key: tuple[str, str], item: Any) -> None:
         """Records the events of an item that was just written."""
         if table != "events":
             return
@@ -116,12 +116,12 @@ class Watch:
 
 
 @dataclass
-class Running:
+class RunningFunction:
     """A running function: its process, its answer, what it stored, and its tables and upstream."""
 
     pid: int
     answer: "asyncio.Task[Any]"
-    watch: Watch
+    watch: StoredEvents
     tables: Tables
     source: "subprocess.Popen[str]"
 
@@ -130,10 +130,10 @@ class Running:
         until_s = time.monotonic() + STARTED_WITHIN_S
         # The body of a large event is in the bucket, so its number is not seen.
         while not all(self.watch.items[stream] for stream in streams):
-            await self.last(0.1)
+            await self.run_for(0.1)
             assert time.monotonic() < until_s, "not all streams have stored an event"
 
-    async def last(self, seconds: float) -> None:
+    async def run_for(self, seconds: float) -> None:
         """Returns after these seconds; fails if the function ends meanwhile."""
         await asyncio.wait([self.answer], timeout=seconds)
         assert not self.answer.done(), self.answer.result()
@@ -144,7 +144,7 @@ class Running:
         found: dict[str, Any] = json.loads(await asyncio.to_thread(self.source.stdout.readline))
         return found
 
-    def forget(self) -> None:
+    def restart_measurement(self) -> None:
         """Starts the measurement again; the numbers stay."""
         self.watch.lags_ms.clear()
         self.watch.items.clear()
@@ -162,15 +162,15 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(plan: Plan, share_mb: int = 0) -> AsyncIterator[Running]:
+async def start_function(plan: Plan, share_mb: int = 0) -> AsyncIterator[RunningFunction]:
     """Yield the started function, which is killed afterwards; it has a core, or the share of `share_mb` of memory.
 
     The streams of the plan form a group; a single one has the function to itself.
     """
-    watch, is_alone = Watch(), len(plan.ids) == 1
+    watch, is_alone = StoredEvents(), len(plan.ids) == 1
     if not is_alone:  # which may have no longer frames
         plan = replace(plan, max_frame_bytes=min(plan.max_frame_bytes, MOST_FRAME_BYTES))
-    memory = MemoryDynamoDB(*TABLES, on_change=None if is_alone else watch.changed)
+    memory = MemoryDynamoDB(*TABLES, on_change=None if is_alone else watch.record_item)
     event: dict[str, Any] = {"pathParameters": {"streamId": plan.ids[0]}}
     if not is_alone:
         join(memory, "control", plan.ids, EXECUTION)
@@ -182,7 +182,7 @@ async def running(plan: Plan, share_mb: int = 0) -> AsyncIterator[Running]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         context, both, trusted = certificate(folder) if plan.is_tls else (None, "", "")
         played = json.dumps(asdict(replace(plan, certificate=str(both))))
-        (upstream, bucket), source = stack.enter_context(process("bench.upstreams", played))
+        (upstream, bucket), source = stack.enter_context(run_module("bench.upstreams", played))
         for behaviour in plan.streams:
             (folder / f"{behaviour}.toml").write_text(PROFILE.format(behaviour=behaviour, plan=plan))
         tables = Tables(memory)
@@ -197,11 +197,11 @@ async def running(plan: Plan, share_mb: int = 0) -> AsyncIterator[Running]:
             EVENTS_BUCKET="bench-bucket",
             JITTER_S="0",
             **dict.fromkeys(RESTS, "2"),
-            **deployed(),
+            **allocator_variables(),
             **({"SSL_CERT_FILE": str(trusted)} if trusted else {}),
         )
         lines: list[bytes] = []
-        procs = stack.enter_context(share(share_mb))
+        procs = stack.enter_context(cpu_share_file(share_mb))
         function = Function("bench", "handlers.connection_manager.handler", 900, share_mb or 128, variables)
         sandbox = Sandbox(function, {}, ROOT, lines.append)
         await sandbox.start()
@@ -210,7 +210,7 @@ async def running(plan: Plan, share_mb: int = 0) -> AsyncIterator[Running]:
             procs.write_text(str(sandbox.pid))
         answer = asyncio.create_task(sandbox.invoke(json.dumps(event).encode()))
         try:
-            yield Running(sandbox.pid, answer, watch, tables, source)
+            yield RunningFunction(sandbox.pid, answer, watch, tables, source)
         finally:
             await sandbox.close()
             await answer
@@ -236,14 +236,14 @@ def certificate(folder: Path) -> tuple[ssl.SSLContext, Path, Path]:
     return context, both, trusted
 
 
-def deployed() -> dict[str, str]:
+def allocator_variables() -> dict[str, str]:
     """Return the variables of the function's allocator, as packaging/functions.cjs has them."""
     text = (ROOT / "packaging" / "functions.cjs").read_text(encoding="utf-8")
     return dict(re.findall(r"(MALLOC_\w+): '(\d+)'", text))
 
 
 @contextlib.contextmanager
-def share(memory_mb: int) -> Iterator[Path | None]:
+def cpu_share_file(memory_mb: int) -> Iterator[Path | None]:
     """Yield the file that gives a process the CPU share of a function of so many MB; None for no limit."""
     if not memory_mb:
         yield None

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from bench.harness import Goal, Row, at_most, options, run, show, so, summary
+from bench.harness import Goal, Row, goal_at_most, goal_if, parse_options, run, show, summary
 from bench.stage import (
     CONNECTIONS,
     DROP,
@@ -21,7 +21,7 @@ from bench.stage import (
     RECONNECTS,
     STAGE,
     STAGGERED,
-    Gauge,
+    GapGauge,
     Stage,
     Stream,
     open_stage,
@@ -47,10 +47,10 @@ STREAMS = (
 
 async def measure(seconds: float, seed: int) -> list[Row]:
     """Return a row for each of STREAMS, `seconds` after the service's start; raises UserError."""
-    gauges = {stream.upstream_id: Gauge() for stream in STREAMS}
+    gauges = {stream.upstream_id: GapGauge() for stream in STREAMS}
 
     def seen(upstream_id: str, connected: int) -> None:
-        gauges[upstream_id].changed(time.monotonic() * 1000, connected)
+        gauges[upstream_id].record_connections(time.monotonic() * 1000, connected)
 
     async with open_stage(seen) as stage:
         for stream in STREAMS:
@@ -67,7 +67,7 @@ async def measure(seconds: float, seed: int) -> list[Row]:
         return [await _row(stage, stream, gauges[stream.upstream_id], elapsed_s) for stream in STREAMS]
 
 
-async def _disturb(stage: Stage, stream: Stream, gauge: Gauge, seconds: float, seed: float) -> None:
+async def _disturb(stage: Stage, stream: Stream, gauge: GapGauge, seconds: float, seed: float) -> None:
     """No faults, then resets, then kills, for a third of the time each; faults come at random while connected."""
     dice = random.Random(seed)
     begun_s = time.monotonic()
@@ -75,27 +75,27 @@ async def _disturb(stage: Stage, stream: Stream, gauge: Gauge, seconds: float, s
     while (elapsed_s := time.monotonic() - begun_s) < seconds:
         kind, fault = (DROP, stage.drop) if elapsed_s < seconds * 2 / 3 else (KILL, stage.kill)
         await _connected(gauge)
-        gauge.fault(kind)
+        gauge.record_fault(kind)
         fault(stream)
         await asyncio.sleep(dice.uniform(*FAULT_EVERY_S))
 
 
-async def _connected(gauge: Gauge) -> None:
+async def _connected(gauge: GapGauge) -> None:
     while not gauge.connected:
         await asyncio.sleep(0.05)
 
 
-async def _row(stage: Stage, stream: Stream, gauge: Gauge, elapsed_s: float) -> Row:
-    numbers = await stage.stored(stream)
+async def _row(stage: Stage, stream: Stream, gauge: GapGauge, elapsed_s: float) -> Row:
+    numbers = await stage.stored_numbers(stream)
     return {
         "machine": stream.machine,
         "policy": stream.policy,
         **{kind: summary(gaps_ms) for kind, gaps_ms in gauge.gaps_ms.items()},
-        "connect": summary(stage.connects(stream)),
+        "connect": summary(stage.connect_times_ms(stream)),
         "missed": round(gauge.unconnected_ms / INTERVAL_MS),
         "stored": len(numbers),
         "lost": numbers[-1] - numbers[0] + 1 - len(numbers) if numbers else 0,
-        "duplicates": await stage.duplicates(stream),
+        "duplicates": await stage.count_duplicates(stream),
         "connections_per_hour": round(gauge.openings * 3600 / elapsed_s),
     }
 
@@ -109,21 +109,21 @@ def _goals_of(row: Row) -> Iterator[Goal]:
     policy = row["policy"]
     # Without an overlap, a handover takes a release and a connect, for which there is no goal.
     if policy != "forbids":
-        yield at_most(policy, "no gap at a handover", 0, row[HANDOVER]["most_ms"])
+        yield goal_at_most(policy, "no gap at a handover", 0, row[HANDOVER]["most_ms"])
     if policy == IN_PLACE:
         for rank in ("p50", "p99"):
             connect_ms = row["connect"][f"{rank}_ms"]
             limit_ms = None if connect_ms is None else connect_ms + IN_PLACE_MS
             words = f"{rank} after a drop is the connect's {rank} and {IN_PLACE_MS} ms"
-            yield at_most(policy, words, limit_ms, row[DROP][f"{rank}_ms"])
+            yield goal_at_most(policy, words, limit_ms, row[DROP][f"{rank}_ms"])
     else:
-        yield at_most(policy, "p99 after a drop", DROP_MS, row[DROP]["p99_ms"])
-    yield so(policy, "no event lost", row["lost"] == 0)
+        yield goal_at_most(policy, "p99 after a drop", DROP_MS, row[DROP]["p99_ms"])
+    yield goal_if(policy, "no event lost", row["lost"] == 0)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0; 2 if the service cannot start."""
-    asked = options(
+    asked = parse_options(
         argv, __doc__, seconds=(120.0, "how long to measure"), seed=(1, "seed of the moments of the faults")
     )
     rows = run(__doc__, measure(asked.seconds, asked.seed))

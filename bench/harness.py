@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from local.checkout import ROOT
-from local.printable import WIDE, aligned
+from local.printable import NO_TERMINAL_COLUMNS, align_table
 from local.user_error import UserError
 
 T = TypeVar("T")
@@ -46,18 +46,18 @@ class Goal:
         return f"{'ok    ' if self.met else 'missed'}  {self.policy}: {self.goal}{times}"
 
 
-def at_most(policy: str, goal: str, limit_ms: float | None, measured_ms: float | None) -> Goal:
+def goal_at_most(policy: str, goal: str, limit_ms: float | None, measured_ms: float | None) -> Goal:
     """Return the goal of a time; it is missed if the time or its limit was not measured."""
     met = measured_ms is not None and limit_ms is not None and measured_ms <= limit_ms
     return Goal(policy, goal, limit_ms, measured_ms, met)
 
 
-def below(policy: str, goal: str, limit_ms: float, measured_ms: float | None) -> Goal:
+def goal_below(policy: str, goal: str, limit_ms: float, measured_ms: float | None) -> Goal:
     """Return the goal of a time that must be less than the limit."""
     return Goal(policy, goal, limit_ms, measured_ms, measured_ms is not None and measured_ms < limit_ms)
 
 
-def so(policy: str, goal: str, met: bool) -> Goal:
+def goal_if(policy: str, goal: str, met: bool) -> Goal:
     """Return a goal that is not a time."""
     return Goal(policy, goal, None, None, met)
 
@@ -66,7 +66,7 @@ def _ms(value: float | None) -> str:
     return "nothing measured" if value is None else f"{value:g} ms"
 
 
-def options(argv: list[str] | None, doc: str | None, **known: tuple[Any, ...]) -> argparse.Namespace:
+def parse_options(argv: list[str] | None, doc: str | None, **known: tuple[Any, ...]) -> argparse.Namespace:
     """Return the arguments of the benchmark whose docstring begins with its command and its purpose.
 
     Each of `known` is a default and a meaning, and a type or a list of choices unless the default implies that.
@@ -126,16 +126,18 @@ def show(asked: argparse.Namespace, figures: Row, goals: Iterable[Goal] = (), *,
     if asked.json:
         print(json.dumps(figures | ({"goals": [asdict(goal) for goal in judged]} if judged else {}), indent=1))
     else:
-        print(*shown(figures), *(goal.line for goal in judged), sep="\n")
+        print(*figure_lines(figures), *(goal.line for goal in judged), sep="\n")
     return int(judge and not all(goal.met for goal in judged))
 
 
-def shown(figures: Row) -> list[str]:
+def figure_lines(figures: Row) -> list[str]:
     """Return the figures for people."""
     lines = []
     for name, value in figures.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            lines += aligned([list(value[0]), *([_cell(one) for one in row.values()] for row in value)], WIDE)
+            lines += align_table(
+                [list(value[0]), *([_cell(one) for one in row.values()] for row in value)], NO_TERMINAL_COLUMNS
+            )
         else:
             lines.append(f"{name}: {_cell(value)}")
     return lines
@@ -172,7 +174,7 @@ def summary(times_ms: Sequence[float]) -> Row:
 
 
 @contextlib.contextmanager
-def process(*command: str) -> Iterator[tuple[list[str], "subprocess.Popen[str]"]]:
+def run_module(*command: str) -> Iterator[tuple[list[str], "subprocess.Popen[str]"]]:
     """Run a module that prints its ports; yield their addresses and its process, and end it afterwards.
 
     Ctrl-C reaches only this process. The standard input of the other one ends with this process.
@@ -197,7 +199,7 @@ def process(*command: str) -> Iterator[tuple[list[str], "subprocess.Popen[str]"]
 
 
 @contextlib.contextmanager
-def answering(url: str, *command: str) -> Iterator[None]:
+def run_program(url: str, *command: str) -> Iterator[None]:
     """Run a program that prints nothing; begin once it answers at the address, and end it afterwards."""
     import urllib3  # the environment of bench.framing need not have it
 
@@ -252,7 +254,7 @@ def descendants(of: int | None = None) -> list[int]:
     return below[1:]
 
 
-def functions() -> list[int]:
+def function_processes() -> list[int]:
     """Return the processes of local functions among the descendants."""
     return [pid for pid in descendants() if "bootstrap.py" in command_of(pid)]
 

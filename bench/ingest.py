@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.function import environment
-from bench.harness import Goal, Row, figures_of, options, process, say, show, so
+from bench.harness import Goal, Row, figures_of, goal_if, parse_options, run_module, say, show
 from bench.upstreams import Plan
 
 PROFILE = """
@@ -51,12 +51,12 @@ GOAL_MB = 128
 
 
 @contextmanager
-def beside(kind: str, plan: Plan, items_per_s: int = 0) -> Iterator[tuple[dict[str, str], Any]]:
+def run_beside(kind: str, plan: Plan, items_per_s: int = 0) -> Iterator[tuple[dict[str, str], Any]]:
     """Run an upstream and empty tables; yield a function's environment and the upstream's process."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
-        (endpoint,), _ = stack.enter_context(process("bench.tables", f"--items-per-s={items_per_s}"))
-        (upstream, _), source = stack.enter_context(process("bench.upstreams", json.dumps(asdict(plan))))
+        (endpoint,), _ = stack.enter_context(run_module("bench.tables", f"--items-per-s={items_per_s}"))
+        (upstream, _), source = stack.enter_context(run_module("bench.upstreams", json.dumps(asdict(plan))))
         (folder / "bench.toml").write_text(PROFILES.get(kind, PROFILE))
         address = upstream.replace("http", "ws", 1) if plan.framing == "websocket" else upstream
         yield environment(folder, endpoint, UPSTREAM_BENCH=f"{address}/fixed"), source
@@ -66,7 +66,7 @@ def run(kind: str, events: int, event_bytes: int, per_s: int = 0, items_per_s: i
     """Return the figures of one of KINDS for `events`, with an empty table; 0 `per_s` is as fast as they are read."""
     framing = "websocket" if kind == "socket" else "sse"
     plan = Plan({"fixed": 1}, framing, events_per_s=per_s, event_bytes=event_bytes, events=events)
-    with beside(kind, plan, items_per_s) as (variables, source):
+    with run_beside(kind, plan, items_per_s) as (variables, source):
         command = ("-m", "bench.consumers", "peer" if kind == "peer" else "floor" if kind == "floor" else "ours")
         figures: Row = figures_of(*command, str(events), str(event_bytes), variables=variables)
         assert figures["events"] == events, f"{kind} stored {figures['events']} of {events}"
@@ -108,18 +108,18 @@ def paced_share(events: int, times: int) -> float:
     return float(round(log / items, 2))
 
 
-def slow(events: int, event_bytes: int, items_per_s: int) -> tuple[list[Row], list[Goal]]:
+def measure_throttled(events: int, event_bytes: int, items_per_s: int) -> tuple[list[Row], list[Goal]]:
     """Return our figures with a store that accepts all and with one that throttles, and the goal of its memory."""
     rows: list[Row] = [
         {"items_per_s": limit or "all"} | run("ours", events, event_bytes, 0, limit) for limit in (0, items_per_s)
     ]
     most_mb = rows[1]["max_rss_mb"]
-    return rows, [so("slow store", f"below {GOAL_MB} MB: {most_mb} MB", most_mb < GOAL_MB)]
+    return rows, [goal_if("slow store", f"below {GOAL_MB} MB: {most_mb} MB", most_mb < GOAL_MB)]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0, or 1 if a goal is missed."""
-    asked = options(
+    asked = parse_options(
         argv,
         __doc__,
         events=(20_000, "how many events a run stores"),
@@ -129,7 +129,7 @@ def main(argv: list[str] | None = None) -> int:
         items_per_s=(0, "measure memory alone, at a store that takes so many items a second"),
     )
     if asked.items_per_s:
-        rows, judged = slow(asked.events, asked.event_bytes[0], asked.items_per_s)
+        rows, judged = measure_throttled(asked.events, asked.event_bytes[0], asked.items_per_s)
         return show(asked, {"goal_mb": GOAL_MB, "rows": rows}, judged)
     rows = []
     for event_bytes in asked.event_bytes:
@@ -140,8 +140,8 @@ def main(argv: list[str] | None = None) -> int:
     words = f"of {GOAL_BYTES} bytes at {GOAL_PER_S} a second a log takes {share}, below {GOAL_SHARE} of what items take"
     figures = {"events": asked.events, "times": asked.times, "rows": rows, "goal": goal}
     shares = [row["socket_share"] for row in rows]
-    by_socket = so("socket", f"an event takes {shares} of one of SSE", max(shares) <= GOAL_SOCKET)
-    return show(asked, figures, [so("log", words, share < GOAL_SHARE), by_socket])
+    by_socket = goal_if("socket", f"an event takes {shares} of one of SSE", max(shares) <= GOAL_SOCKET)
+    return show(asked, figures, [goal_if("log", words, share < GOAL_SHARE), by_socket])
 
 
 if __name__ == "__main__":

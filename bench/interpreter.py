@@ -23,7 +23,7 @@ from unittest.mock import patch
 import boto3
 from moto import mock_aws
 
-from bench.harness import Row, options, say, show
+from bench.harness import Row, parse_options, say, show
 from local.stages import ROOT
 from states_language import load
 
@@ -46,7 +46,7 @@ _NODE = Path(__file__).with_name("interpreter.mjs")
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
-def row(interpreter: str, most: int, transitions: int, spent_s: tuple[float, float], *, whole: bool) -> Row:
+def make_row(interpreter: str, most: int, transitions: int, spent_s: tuple[float, float], *, whole: bool) -> Row:
     """Return the row of one run of the loop, from its seconds and CPU seconds; `whole` if it reached the end."""
     seconds, cpu_s = spent_s
     rates = {"rate": round(transitions / seconds), "cpu_rate": round(transitions / cpu_s)}
@@ -58,23 +58,23 @@ def clocks() -> tuple[float, float]:
     return time.perf_counter(), time.process_time()
 
 
-def since(begun: tuple[float, float]) -> tuple[float, float]:
+def elapsed_since(begun: tuple[float, float]) -> tuple[float, float]:
     """Return what has passed on both clocks."""
     now = clocks()
     return now[0] - begun[0], now[1] - begun[1]
 
 
-def ours(lengths: tuple[int, ...]) -> Iterator[Row]:
+def rows_of_ours(lengths: tuple[int, ...]) -> Iterator[Row]:
     """Yield a row for each length, without the limit of 25,000 events, timed to the last of them."""
     load(LOOP).execute({"n": 0, "most": lengths[0]}, history_limit=None)
     for most in lengths:
         machine, begun = load(LOOP), clocks()
         execution = machine.execute({"n": 0, "most": most}, history_limit=None)
         assert len(execution.history) > execution.transitions
-        yield row(OURS, most, execution.transitions, since(begun), whole=execution.output["n"] == most)
+        yield make_row(OURS, most, execution.transitions, elapsed_since(begun), whole=execution.output["n"] == most)
 
 
-def npm(lengths: tuple[int, ...]) -> Iterator[Row]:
+def rows_of_npm(lengths: tuple[int, ...]) -> Iterator[Row]:
     """Yield a row for each length; needs Node.js and node_modules."""
     node = shutil.which("node")
     if node is None or not (ROOT / "node_modules" / NPM).is_dir():
@@ -85,10 +85,10 @@ def npm(lengths: tuple[int, ...]) -> Iterator[Row]:
     for line in run.stdout.splitlines():
         figures = json.loads(line)
         most, spent_s = figures["iterations"], (figures["seconds"], figures["cpu_seconds"])
-        yield row(NPM, most, 2 * most + 1, spent_s, whole=figures["reached"] == most)
+        yield make_row(NPM, most, 2 * most + 1, spent_s, whole=figures["reached"] == most)
 
 
-def moto(lengths: tuple[int, ...], limit_s: float) -> Iterator[Row]:
+def rows_of_moto(lengths: tuple[int, ...], limit_s: float) -> Iterator[Row]:
     """Yield a row for each length, stopped after limit_s; the API is polled ten times a second."""
     logging.getLogger("moto").setLevel(logging.CRITICAL)  # it logs a page of text when an execution stops
     settings: Any = {"stepfunctions": {"execute_state_machine": True}}
@@ -102,14 +102,16 @@ def moto(lengths: tuple[int, ...], limit_s: float) -> Iterator[Row]:
             input_ = json.dumps({"n": 0, "most": most})
             execution = client.start_execution(stateMachineArn=arn, name=f"loop-{most}", input=input_)
             named = {"executionArn": execution["executionArn"]}
-            while client.describe_execution(**named)["status"] == "RUNNING" and since(begun)[0] <= limit_s:
+            while client.describe_execution(**named)["status"] == "RUNNING" and elapsed_since(begun)[0] <= limit_s:
                 time.sleep(0.1)
-            spent_s = since(begun)
+            spent_s = elapsed_since(begun)
             whole = client.describe_execution(**named)["status"] == "SUCCEEDED"
             events = client.get_execution_history(**named)["events"]
             if not whole:
                 client.stop_execution(**named)
-            yield row(MOTO, most, sum(one["type"].endswith("StateEntered") for one in events), spent_s, whole=whole)
+            yield make_row(
+                MOTO, most, sum(one["type"].endswith("StateEntered") for one in events), spent_s, whole=whole
+            )
 
 
 def _large(state: Callable[[int], dict[str, Any]], language: str) -> str:
@@ -146,7 +148,7 @@ SHAPES: dict[str, tuple[Callable[[int], dict[str, Any]], str]] = {
 }
 
 
-def loading() -> Iterator[Row]:
+def rows_of_loading() -> Iterator[Row]:
     """Yield a row for each shape: milliseconds of CPU, the least of nine, of json.loads and of `load`."""
     for shape, (state, language) in SHAPES.items():
         text = _large(state, language)
@@ -156,7 +158,7 @@ def loading() -> Iterator[Row]:
         yield {"states": shape, "kb": len(text) // 1000} | figures
 
 
-def compared(rows: list[Row]) -> list[Row]:
+def add_ratios(rows: list[Row]) -> list[Row]:
     """Return the rows, each with our transitions a second as a multiple of its own."""
     own = {one["rounds"]: one["rate"] for one in rows if one["interpreter"] == OURS}
     return [one | {"ratio": round(own[one["rounds"]] / one["rate"], 1)} for one in rows]
@@ -164,12 +166,12 @@ def compared(rows: list[Row]) -> list[Row]:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0."""
-    asked = options(
+    asked = parse_options(
         argv, __doc__, moto_seconds=(20.0, "after how long moto is stopped"), lengths=(LENGTHS, "rounds of the loop")
     )
     lengths = tuple(asked.lengths)
-    rows = compared([*ours(lengths), *npm(lengths), *moto(lengths, asked.moto_seconds)])
-    return show(asked, {"rows": rows, "loads": [*loading()]})
+    rows = add_ratios([*rows_of_ours(lengths), *rows_of_npm(lengths), *rows_of_moto(lengths, asked.moto_seconds)])
+    return show(asked, {"rows": rows, "loads": [*rows_of_loading()]})
 
 
 if __name__ == "__main__":

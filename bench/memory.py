@@ -16,8 +16,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from bench.function import running
-from bench.harness import Row, options, say, show, so
+from bench.function import start_function
+from bench.harness import Row, goal_if, parse_options, say, show
 from bench.upstreams import FRAMES, MIB, Plan
 from handlers.api.verdict import counted
 
@@ -30,7 +30,7 @@ GROUP_KINDS = (("calm", 0), ("flood", 0), ("large", MIB), ("unfinished", MIB), (
 async def measure(plan: Plan, share_mb: int) -> Row:
     """Return the figures of a function with one stream, with the share of a core of `share_mb`; 0 for a core."""
     began_s = time.monotonic()
-    async with running(plan, share_mb) as function:
+    async with start_function(plan, share_mb) as function:
         asked_s, cpu_s = (await function.report())["asked_s"], function.cpu_s
         answer = await function.answer
         spent_s, lasted_s = function.cpu_s - cpu_s, time.monotonic() - asked_s
@@ -80,22 +80,22 @@ def rows_of_groups(asked: argparse.Namespace) -> Iterator[Row]:
     for framing, store in itertools.product(asked.framing, asked.store):
         for behaviour, large_bytes in GROUP_KINDS:
             plan = Plan({behaviour: asked.streams}, framing, store, large_bytes=large_bytes, is_tls=True)
-            most_mb = asyncio.run(most_of(plan, asked.seconds))
+            most_mb = asyncio.run(largest_memory_mb(plan, asked.seconds))
             what = f"{behaviour} {large_bytes or ''}".strip()
             yield {"framing": framing, "store": store, "all": what, "most_mb": round(most_mb, 1)}
 
 
-async def most_of(plan: Plan, seconds: float) -> float:
+async def largest_memory_mb(plan: Plan, seconds: float) -> float:
     """Return the largest memory of the function of a plan."""
-    async with running(plan) as function:
+    async with start_function(plan) as function:
         await function.until_all_stored(plan.ids)
-        await function.last(seconds)
+        await function.run_for(seconds)
         return function.most_mb
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0, or 1 if one of them misses the goal."""
-    asked = options(
+    asked = parse_options(
         argv,
         __doc__,
         framing=([*FRAMES], "which framings", [*FRAMES]),
@@ -116,7 +116,7 @@ def main(argv: list[str] | None = None) -> int:
     goal_mb, most_mb = GROUP_GOAL_MB if is_group else GOAL_MB, max(row["most_mb"] for row in rows)
     figures = {"goal_mb": goal_mb, "most_mb": most_mb, "share_mb": asked.share, "streams": asked.streams, "rows": rows}
     what = counted(asked.streams, "stream") if is_group else "a function"
-    return show(asked, figures, [so(what, f"below {goal_mb} MB: {most_mb} MB", most_mb < goal_mb)])
+    return show(asked, figures, [goal_if(what, f"below {goal_mb} MB: {most_mb} MB", most_mb < goal_mb)])
 
 
 if __name__ == "__main__":

@@ -45,11 +45,11 @@ class Reader(NamedTuple):
     parts: Callable[[Any], tuple[Any, Any]]
 
 
-class Over(Exception):
+class EndOfChunks(Exception):
     """Raised at the end of the chunks, when a reader would connect again."""
 
 
-class Raw:
+class RawBody:
     """A body like those of http.client and urllib3: a read returns what has arrived, whatever its size."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
@@ -59,7 +59,7 @@ class Raw:
         """Return the next chunk; raises Over at the end."""
         for chunk in self._chunks:
             return chunk
-        raise Over
+        raise EndOfChunks
 
     def stream(self, _size: int = -1, **_: Any) -> Iterable[bytes]:
         """Return the chunks."""
@@ -67,11 +67,11 @@ class Raw:
 
 
 def _raise_over() -> None:
-    raise Over
+    raise EndOfChunks
 
 
 def _until_over(source: Iterable[Any]) -> Iterator[Any]:
-    with suppress(Over):
+    with suppress(EndOfChunks):
         yield from source
 
 
@@ -98,7 +98,7 @@ def _httpx_sse(chunks: Chunks) -> Outcome:
 
 def _requests_sse(chunks: Chunks) -> Outcome:
     answer = _module("requests").Response()
-    answer.status_code, answer.url, answer.raw = 200, URL, Raw(chunks)
+    answer.status_code, answer.url, answer.raw = 200, URL, RawBody(chunks)
     answer.headers["Content-Type"] = TYPE
     session = SimpleNamespace(request=lambda **_: answer)
     source = _module("requests_sse").EventSource(URL, session=session, on_error=_raise_over)
@@ -225,7 +225,7 @@ def _text_file(chunks: Chunks) -> io.TextIOWrapper:
 
 def _by_requests(chunks: Chunks) -> Any:
     answer = _module("requests").Response()
-    answer.status_code, answer.encoding, answer.raw = 200, "utf-8", Raw(chunks)
+    answer.status_code, answer.encoding, answer.raw = 200, "utf-8", RawBody(chunks)
     return answer.iter_lines(decode_unicode=True)
 
 

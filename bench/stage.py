@@ -66,8 +66,10 @@ class Stream:
 
 
 @dataclass
-class Gauge:
-    """The gaps of one stream by cause; call `changed` for each change of its connections, `fault` before each fault.
+class GapGauge:
+    """The gaps of one stream by cause; call `record_connections` at each change of its connections.
+
+    Call `record_fault` before each fault.
 
     A gap that begins with a fault belongs to the fault. Every other opening is a handover, with a gap of 0 if the older
     connection was still open. Times are milliseconds of a clock that the caller reads.
@@ -79,11 +81,11 @@ class Gauge:
     _fault: str = HANDOVER
     _closed_ms: float = 0.0
 
-    def fault(self, kind: str) -> None:
+    def record_fault(self, kind: str) -> None:
         """Record that a fault of this kind is about to end the newest connection of the stream."""
         self._fault = kind
 
-    def changed(self, at_ms: float, connected: int) -> None:
+    def record_connections(self, at_ms: float, connected: int) -> None:
         """Record the number of connections that the stream has now."""
         before, self.connected = self.connected, connected
         if connected < before:
@@ -125,12 +127,12 @@ class Stage:
 
     def kill(self, stream: Stream) -> None:
         """Kill the function that has the newest connection of the stream, with SIGKILL."""
-        for _, port in self._upstreams.presence.clients(stream.upstream_id)[-1:]:
+        for _, port in self._upstreams.open_connections.clients(stream.upstream_id)[-1:]:
             for pid in _owners(port, self._upstream_port):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
-    async def stored(self, stream: Stream) -> list[int]:
+    async def stored_numbers(self, stream: Stream) -> list[int]:
         """Return the numbers of the stored events, in order."""
         reader = EventReader(self._tables, f"{stages.SERVICE}-{self._stage}-events", lambda _: None)
         entries = await asyncio.to_thread(
@@ -138,7 +140,7 @@ class Stage:
         )
         return sorted(json.loads(one.event.data)["n"] for one in entries if one.event is not None and one.event.data)
 
-    async def duplicates(self, stream: Stream) -> int:
+    async def count_duplicates(self, stream: Stream) -> int:
         """Return how many events came as duplicates, as the connections count them."""
         pages = self._tables.get_paginator("query").paginate(
             TableName=f"{stages.SERVICE}-{self._stage}-control",
@@ -149,7 +151,7 @@ class Stage:
         items = await asyncio.to_thread(lambda: [item for page in pages for item in page["Items"]])
         return sum(int(item["duplicates"]["N"]) for item in items if "duplicates" in item)
 
-    def connects(self, stream: Stream) -> list[float]:
+    def connect_times_ms(self, stream: Stream) -> list[float]:
         """Return the milliseconds from request to response of each connection that has ended."""
         found = []
         for path in sorted(self._logs.glob("*-connection-manager.log*")):
@@ -173,8 +175,8 @@ async def open_stage(watch: Callable[[str, int], None], stage: str = STAGE) -> A
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         _write_profiles(ROOT / "env" / "streams", folder / "streams")
-        changed = _changed(template, stage, {"STREAMS_DIR": str(folder / "streams")})
-        with service_of(folder, changed, variables) as service:
+        changed = _with_plain_machine(template, stage, {"STREAMS_DIR": str(folder / "streams")})
+        with prepare_service(folder, changed, variables) as service:
             await listener.start()
             try:
                 await service.start()
@@ -194,28 +196,28 @@ def _write_profiles(source: Path, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def service_of(folder: Path, template: Mapping[str, Any], variables: Mapping[str, str]) -> Iterator[Service]:
+def prepare_service(folder: Path, template: Mapping[str, Any], variables: Mapping[str, str]) -> Iterator[Service]:
     """Yields a service of the template that keeps everything in the folder; it is neither started nor stopped.
 
     If its child processes fail, nothing more is stored, and the figures show that.
     """
     with lock(folder) as held:
         sockets = Sockets(*(bind(0, "the benchmark") for _ in range(4)))
-        yield Service(folder, template, sockets, held, variables, _Silence(), lambda: None)
+        yield Service(folder, template, sockets, held, variables, _SilentScreen(), lambda: None)
 
 
-class _Silence(Screen):
+class _SilentScreen(Screen):
     """A screen that shows nothing, because only the measurement is printed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.interactive = False
 
-    def plain(self, text: str) -> None:
+    def print_lines(self, text: str) -> None:
         """Print nothing."""
 
 
-def _changed(template: dict[str, Any], stage: str, environment: Mapping[str, str]) -> dict[str, Any]:
+def _with_plain_machine(template: dict[str, Any], stage: str, environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the template with the plain machine, which is not deployed, and other variables of its functions."""
     definition = yaml.safe_load((ROOT / "statemachines" / f"{STAGGERED}.asl.yml").read_text())
     whole = stages.resolve(definition, stages.load(stage), stages.names(stage))

@@ -20,7 +20,7 @@ from typing import Any
 
 from botocore.config import Config
 
-from bench.harness import Goal, Row, answering, below, options, say, show
+from bench.harness import Goal, Row, goal_below, parse_options, run_program, say, show
 from local.aws_endpoints import plain_session
 from local.listener import HOST, bind, port_of
 
@@ -34,12 +34,12 @@ _LARGE = {"a": [{"b": [number, "x"]} for number in range(10_000)]}
 
 
 @contextlib.contextmanager
-def served() -> Iterator[str]:
+def run_server() -> Iterator[str]:
     """Run the server; yield its address."""
     with bind(0, "the server") as free:
         port = port_of(free)
     url, server = f"http://{HOST}:{port}", (sys.executable, "-m", "states_language.server", "--port", f"{port}")
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, answering(url, *server, "--data", folder):
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, run_program(url, *server, "--data", folder):
         yield url
 
 
@@ -102,7 +102,7 @@ LARGEST = 11_000
 MANY = 10_000
 
 
-def loop() -> str:
+def looping_machine() -> str:
     """The definition of a machine that runs until its history is full."""
     choice = {"Type": "Choice", "Choices": [{"Variable": "$.x", "IsPresent": True, "Next": "C"}], "Default": "A"}
     states = {"A": {"Type": "Pass", "Next": "B"}, "B": choice, "C": {"Type": "Succeed"}}
@@ -120,8 +120,8 @@ def measure(url: str, attack: str, count: int, seconds: float, run: int = 0) -> 
         )
 
     try:
-        attacked = machine("attack", loop() if attack in LOOPING else _alone(ATTACKS[attack][0]))
-        small = machine("small", _alone(_jsonata("$sum([1..9])")))
+        attacked = machine("attack", looping_machine() if attack in LOOPING else _single_state(ATTACKS[attack][0]))
+        small = machine("small", _single_state(_jsonata("$sum([1..9])")))
     except made.exceptions.ClientError as problem:
         raise SystemExit(f"bench.stall: {attack}: {problem}") from None
     ours, theirs = _SPAWN.Pipe()
@@ -147,7 +147,7 @@ def measure(url: str, attack: str, count: int, seconds: float, run: int = 0) -> 
     }
 
 
-def _alone(state: dict[str, Any]) -> str:
+def _single_state(state: dict[str, Any]) -> str:
     return json.dumps({"StartAt": "A", "States": {"A": state}})
 
 
@@ -199,7 +199,7 @@ def _create(made: Any, name: str) -> dict[str, str]:
 
 def _fill(made: Any) -> dict[str, Any]:
     """Run an execution until its history is full."""
-    machine = made.create_state_machine(name="filling", definition=loop(), roleArn=ROLE)["stateMachineArn"]
+    machine = made.create_state_machine(name="filling", definition=looping_machine(), roleArn=ROLE)["stateMachineArn"]
     arn = made.start_execution(stateMachineArn=machine)["executionArn"]
     while (answer := made.describe_execution(executionArn=arn))["status"] == "RUNNING":
         time.sleep(0.2)
@@ -210,7 +210,7 @@ def _run_many(made: Any) -> str:
     """Start an execution of a Map Run, and return its ARN once its MANY executions wait."""
     wait = {"StartAt": "W", "States": {"W": {"Type": "Wait", "Seconds": 86_400, "End": True}}}
     processor = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}, **wait}
-    text = _alone({"Type": "Map", "ItemProcessor": processor, "End": True})
+    text = _single_state({"Type": "Map", "ItemProcessor": processor, "End": True})
     machine = made.create_state_machine(name="many", definition=text, roleArn=ROLE)["stateMachineArn"]
     arn = made.start_execution(stateMachineArn=machine, input=json.dumps([0] * MANY))["executionArn"]
     while True:
@@ -239,7 +239,7 @@ def _spin() -> None:
 
 
 @contextlib.contextmanager
-def _busy(count: int) -> Iterator[None]:
+def _busy_processes(count: int) -> Iterator[None]:
     """Has so many processes calculate until the context ends."""
     processes = [_SPAWN.Process(target=_spin, daemon=True) for _ in range(count)]
     for process in processes:
@@ -254,12 +254,12 @@ def _busy(count: int) -> Iterator[None]:
 
 def goal(attack: str, clients: int, slowest_ms: float) -> Goal:
     """Return the goal of the other answers during an attack by so many clients."""
-    return below(attack, f"the slowest other answer, attacked by {clients}", STALL_MS, slowest_ms)
+    return goal_below(attack, f"the slowest other answer, attacked by {clients}", STALL_MS, slowest_ms)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the rows; return 1 if a goal was missed."""
-    asked = options(
+    asked = parse_options(
         argv,
         __doc__,
         seconds=(5.0, "how long each attack is measured"),
@@ -269,7 +269,7 @@ def main(argv: list[str] | None = None) -> int:
         load=(0, "processes that calculate beside it all, which is the machine's load"),
     )
     rows = []
-    with _busy(asked.load), served() as url:
+    with _busy_processes(asked.load), run_server() as url:
         for run in range(asked.runs):
             for attack in asked.attacks:
                 for count in asked.clients if attack != "none" else [0]:

@@ -67,7 +67,7 @@ class Tables:
         return response
 
 
-class Answering(Protocol):
+class RequestHandler(Protocol):
     """What answers requests."""
 
     def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -77,7 +77,7 @@ class Answering(Protocol):
 class Connection(asyncio.Protocol):
     """One client's connection: requests one after the other, kept alive."""
 
-    def __init__(self, tables: Answering) -> None:
+    def __init__(self, tables: RequestHandler) -> None:
         self._tables = tables
         self._held = bytearray()
 
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
                 self._transport.write(response)
 
 
-async def serve(answering: Answering, tls: ssl.SSLContext | None = None) -> asyncio.Server:
+async def serve(answering: RequestHandler, tls: ssl.SSLContext | None = None) -> asyncio.Server:
     """Serve on any port until the server is closed."""
     return await asyncio.get_running_loop().create_server(lambda: Connection(answering), "127.0.0.1", 0, ssl=tls)
 

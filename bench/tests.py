@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from bench.harness import options, show, so
+from bench.harness import goal_if, parse_options, show
 
 # As a script has it, because the goals were set by that: in a function it takes half as long.
 LOOP = """
@@ -43,7 +43,7 @@ def children_s() -> float:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print; return 0, 1 if the goal is missed, or the status of the command if it fails."""
-    asked = options(
+    asked = parse_options(
         argv,
         __doc__,
         command=("make test", "what runs the tests"),
@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
         "command": asked.command, "status": done.returncode, "cpu_s": round(cpu_s, 1), "wall_s": round(wall_s, 1),
         "loop_s": round(additions_s, 3), "ratio": round(ratio),
     }  # fmt: skip
-    goal = so(asked.command, f"a ratio of {ratio:.0f}, at most {asked.goal:g}", ratio <= asked.goal)
+    goal = goal_if(asked.command, f"a ratio of {ratio:.0f}, at most {asked.goal:g}", ratio <= asked.goal)
     return done.returncode or show(asked, figures, [goal])
 
 

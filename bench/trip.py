@@ -11,14 +11,14 @@ from pathlib import Path
 from types import FrameType
 
 import handlers
-from bench.harness import options, show
+from bench.harness import parse_options, show
 from handlers.connection.inputs import Chunk
 from handlers.connection.steps import Invocation
 from handlers.profile.parse import parse
 from local import stages
 from local.costs.deployed_tables import control_table, events_table
-from local.costs.metered import Meter, MeteredDynamoDb
-from local.costs.steady_upstream import frame
+from local.costs.request_meter import Meter, MeteredDynamoDb
+from local.costs.steady_upstream import event_frame
 from local.simulation import scenario
 from local.simulation.groups import GROUP, Group, join
 from local.simulation.scripted_upstream import ScriptedUpstream
@@ -35,7 +35,7 @@ EVENT_BYTES = 200
 OPENS_MS, LASTS_MS = 8_000, {"alone": 0, "log": 10_000, "group": 0}
 
 
-class Way:
+class RecordedWay:
     """The calls of functions of `handlers` on an event's way, by their modules."""
 
     def __init__(self) -> None:
@@ -64,15 +64,15 @@ class Upstream(ScriptedUpstream):
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__(clock, scenario.Upstream(), clock.now_ms(), lambda: 0)
 
-    def sends(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         """Sends bytes to each opener."""
         for link in self._links:
             link.client.arrived(link, Chunk(data))
 
 
-def measured(kind: str) -> dict[str, int]:
+def measure_way(kind: str) -> dict[str, int]:
     """The counts of a kind's way: three events come, and then a fourth, whose way is recorded."""
-    clock, way = VirtualClock(), Way()
+    clock, way = VirtualClock(), RecordedWay()
     stream = "demo:a" if kind == "group" else "demo"
     upstreams = {one: Upstream(clock) for one in ((stream, "demo:b") if kind == "group" else (stream,))}
     table = {"address": "http://x.example/{streamId}", "framing": "sse", "resume": {"header": "Last-Event-ID"}}
@@ -102,10 +102,10 @@ def measured(kind: str) -> dict[str, int]:
         function.start(needs)
         await clock.sleep_until(clock.now_ms() + OPENS_MS)
         for number in range(1, 4):
-            upstreams[stream].sends(frame(number, EVENT_BYTES))
+            upstreams[stream].send(event_frame(number, EVENT_BYTES))
             await clock.sleep_until(clock.now_ms() + OPENS_MS // 8)
         sys.setprofile(way)
-        upstreams[stream].sends(frame(4, EVENT_BYTES))
+        upstreams[stream].send(event_frame(4, EVENT_BYTES))
         await clock.sleep_until(clock.now_ms() + LASTS_MS[kind])
         sys.setprofile(None)
 
@@ -115,7 +115,7 @@ def measured(kind: str) -> dict[str, int]:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the counts and return 0."""
-    return show(options(argv, __doc__), {kind: measured(kind) for kind in KINDS})
+    return show(parse_options(argv, __doc__), {kind: measure_way(kind) for kind in KINDS})
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from threading import Lock
 from typing import Any
 
 from bench.function import environment
-from bench.harness import Row, answering, figures_of, options, resident_mb, say, show, so
+from bench.harness import Row, figures_of, goal_if, parse_options, resident_mb, run_program, say, show
 from handlers.connection import evidence
 from handlers.connection.effects import Progress
 from handlers.dynamodb.client import DynamoDb
@@ -36,8 +36,8 @@ from local.checkout import ROOT
 from local.costs.stage_costs import MB_PER_CORE
 from local.listener import HOST, bind, port_of
 from local.service import osls
-from local.service.embedded_dynamodb import program
-from local.stack import Stack, read
+from local.service.embedded_dynamodb import find_program
+from local.stack import Stack, read_stack
 
 # Amazon promises "consistent single-digit millisecond latency" for an item (DynamoDB, features). A batch is as slow as
 # the slowest of its hundred items, and a page of the index has a megabyte, so several times as much is assumed.
@@ -87,7 +87,7 @@ def capacity(figures: Row, memory_mb: int) -> Row:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures; return 1 if the watch cannot handle GOAL streams."""
-    asked = options(
+    asked = parse_options(
         argv,
         __doc__,
         streams=(20_000, "streams that were ever started"),
@@ -103,11 +103,11 @@ def main(argv: list[str] | None = None) -> int:
         for one in template["Resources"].values()
         if one["Type"] == "AWS::Lambda::Function" and "watch" in one["Properties"]["Handler"]
     )
-    figures = measure(read(template, {}), asked.streams, asked.held, asked.sample)
+    figures = measure(read_stack(template, {}), asked.streams, asked.held, asked.sample)
     holds = capacity(figures, memory_mb)
     figures |= {"memory_mb": memory_mb, "timeout_s": timeout_s, "holds": holds, "goal": GOAL}
     reached = min(holds["in_time"], holds["in_memory"])
-    return show(asked, figures, [so("watch", f"{GOAL} held streams in one check: {reached}", reached >= GOAL)])
+    return show(asked, figures, [goal_if("watch", f"{GOAL} held streams in one check: {reached}", reached >= GOAL)])
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -122,14 +122,14 @@ def client(url: str) -> DynamoDb:
 @contextlib.contextmanager
 def database(stack: Stack) -> Iterator[str]:
     """Yield the address of an empty database with the control table; no process and no file of it remains."""
-    binary = program(ROOT)
+    binary = find_program(ROOT)
     assert binary is not None, "npm installed no build of dynoxide for this machine"
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         with bind(0, "the database") as free:
             port = port_of(free)
         arguments = ("--host", HOST, "--port", str(port), "--db-path", str(Path(folder) / "table.sqlite"))
         url = f"http://{HOST}:{port}"
-        with answering(url, str(binary), *arguments):
+        with run_program(url, str(binary), *arguments):
             (control,) = [one for one in stack.tables if one["TableName"] == TABLE]
             with contextlib.closing(client(url)) as one:
                 one.call("CreateTable", {"TableName": TABLE} | {name: control[name] for name in _FIELDS})
@@ -139,7 +139,7 @@ def database(stack: Stack) -> Iterator[str]:
 def fill(url: str, streams: int, held: int) -> None:
     """Write the leases of so many streams; the held ones are spread over the others."""
     leases = [
-        lease(number, held=number * held // streams != (number + 1) * held // streams) for number in range(streams)
+        lease_item(number, held=number * held // streams != (number + 1) * held // streams) for number in range(streams)
     ]
     with contextlib.closing(client(url)) as one, ThreadPoolExecutor(2) as pool:
 
@@ -150,15 +150,15 @@ def fill(url: str, streams: int, held: int) -> None:
         list(pool.map(write, range(0, streams, 25)))
 
 
-def name(number: int) -> str:
+def stream_id_of(number: int) -> str:
     """Return the id of a stream."""
     return f"tickers:symbol-{number:07d}"
 
 
-def lease(number: int, *, held: bool) -> dict[str, Any]:
+def lease_item(number: int, *, held: bool) -> dict[str, Any]:
     """Return a lease as machine and function write it: some 700 bytes with cursor and live record."""
     fence = {"N": str(number % 3000 + 1)}
-    item: dict[str, Any] = typed_values.item_key(name(number), "lease") | {
+    item: dict[str, Any] = typed_values.item_key(stream_id_of(number), "lease") | {
         "generation": {"N": str(number % 40 + 1)},
         "started_at": {"S": "2026-01-01T00:00:00.000Z"},
         "fence": fence,
@@ -180,7 +180,7 @@ def lease(number: int, *, held: bool) -> dict[str, Any]:
 # --- what is measured, in a separate process, so that its memory is the function's ------------------------------------
 
 
-class Counted:
+class CountingClient:
     """A client that counts its requests, and the read units that the database bills for them."""
 
     def __init__(self, url: str) -> None:
@@ -204,16 +204,16 @@ class Counted:
         return counted
 
 
-def measured(url: str, work: Callable[[Any], Any]) -> Row:
+def measure_work(url: str, work: Callable[[Any], Any]) -> Row:
     """Return the requests and the cost of the work."""
-    counted, cpu_s = Counted(url), time.process_time()
+    counted, cpu_s = CountingClient(url), time.process_time()
     work(counted)
     cpu_ms = round((time.process_time() - cpu_s) * 1000, 1)
     counts = {"requests": dict(counted.requests), "read_units": counted.read_units}
     return counts | {"cpu_ms": cpu_ms, "max_rss_mb": round(resident_mb(), 1)}
 
 
-def run(url: str, sample: int) -> Row:
+def measure_all(url: str, sample: int) -> Row:
     """Return the figures of all four."""
     os.environ |= environment(
         Path(),
@@ -233,26 +233,26 @@ def run(url: str, sample: int) -> Row:
     imported_mb = resident_mb()
 
     def check(now_ms: int) -> Row:
-        return measured(url, lambda one: Rounds(Leases(one, TABLE), 1, Turn(100)).check(now_ms, lambda: False))
+        return measure_work(url, lambda one: Rounds(Leases(one, TABLE), 1, Turn(100)).check(now_ms, lambda: False))
 
     def page(counted: Any) -> None:
         records = StreamRecords(counted, TABLE)
-        ids = records.streams(name(0), LIMIT + 1)
+        ids = records.streams(stream_id_of(0), LIMIT + 1)
         read = records.read_for_status(ids[:LIMIT])
         status.page(ids, read, LIMIT, NOW_MS, 1, Retries(1, 1), lambda: False)
 
     def plain(counted: Any) -> None:
         leases = Leases(counted, TABLE)
         for number in range(sample):
-            leases.read(name(number))
+            leases.read(stream_id_of(number))
 
-    figures = {"check": check(NOW_MS), "page": measured(url, page), "plain": measured(url, plain)}
+    figures = {"check": check(NOW_MS), "page": measure_work(url, page), "plain": measure_work(url, plain)}
     # Last, because it takes the most memory.
     return figures | {"away": check(NOW_MS + HELD_MS + AWAY_MS), "imported_mb": imported_mb, "check_s": watch.READ_S}
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["of"]:
-        print(json.dumps(run(sys.argv[2], int(sys.argv[3]))))
+        print(json.dumps(measure_all(sys.argv[2], int(sys.argv[3]))))
     else:
         sys.exit(main())

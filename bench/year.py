@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from bench.harness import Row, figures_of, options, resident_mb, say, show, so
+from bench.harness import Row, figures_of, goal_if, parse_options, resident_mb, say, show
 from handlers.store.typed_values import DAY_S
 from local import stages
 from states_language import Execution, Machine, TaskCall, load
@@ -40,7 +40,9 @@ class Year:
 
     def __init__(self, machine: Machine, clock: VirtualClock, margin_s: int) -> None:
         self.machine, self.clock, self.margin_ms = machine, clock, margin_s * 1000
-        self.sandbox = Functions(clock, {f"streamkeeper-{STAGE}-connection-manager": self.connect}, other=self.other)
+        self.sandbox = Functions(
+            clock, {f"streamkeeper-{STAGE}-connection-manager": self.connect}, other=self.answer_service
+        )
         self.holder: tuple[str, asyncio.Future[str | None]] | None = None
         self.running: list[Execution] = []
         self.executions = self.connections = self.events = self.transitions = self.failed = 0
@@ -77,7 +79,7 @@ class Year:
             raise DUE(f"{error.__name__}: a renewal is due")
         raise error
 
-    async def other(self, call: TaskCall) -> Any:
+    async def answer_service(self, call: TaskCall) -> Any:
         """Return the response of a service: DynamoDB accepts everything, Step Functions starts the successor."""
         if call.action == "startExecution":
             execution = self.start(call.parameters["Input"])
@@ -119,7 +121,7 @@ def measure(days: int) -> Row:
     }
 
 
-def elsewhere(checkout: Path, days: int) -> Row:
+def measure_other_checkout(checkout: Path, days: int) -> Row:
     """Return the figures of another checkout, which runs in the same environment."""
     found = os.pathsep.join(str(checkout / folder) for folder in (".", "states-language/src"))
     code = f"import json; from bench import year; print(json.dumps(year.measure({days})))"
@@ -128,18 +130,18 @@ def elsewhere(checkout: Path, days: int) -> Row:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0, or 1 where the other checkout has another year."""
-    asked = options(argv, __doc__, days=(365, "how long"), beside=(None, "a folder: another checkout", Path))
+    asked = parse_options(argv, __doc__, days=(365, "how long"), beside=(None, "a folder: another checkout", Path))
     if asked.beside is not None and not (asked.beside / "bench" / "year.py").is_file():
         say(__doc__, f"--beside: {asked.beside} is no checkout of this project")
         return 2
     figures = measure(asked.days)
     if asked.beside is None:
         return show(asked, figures)
-    before = elsewhere(asked.beside.resolve(), asked.days)
+    before = measure_other_checkout(asked.beside.resolve(), asked.days)
     same = all(before[name] == figures[name] for name in ("connections", "transitions", "events", "executions"))
     figures |= {"cpu_seconds_beside": before["cpu_seconds"]}
     figures |= {"cpu_ratio": round(figures["cpu_seconds"] / before["cpu_seconds"], 2)}
-    return show(asked, figures, [so("beside", "has the same year", same)])
+    return show(asked, figures, [goal_if("beside", "has the same year", same)])
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ _VARIABLE = re.compile(r"AWS_ENDPOINT_URL(_[A-Z0-9_]+)?")
 STREAMS = "dynamodbstreams"
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 # How the variables spell a service. Source: AWS SDKs reference guide, "Service-specific endpoints".
-_SPELLED = {
+_VARIABLE_ENDINGS = {
     "dynamodb": "DYNAMODB",
     "sqs": "SQS",
     "secretsmanager": "SECRETS_MANAGER",
@@ -41,7 +41,7 @@ _SPELLED = {
     "s3": "S3",
     STREAMS: "DYNAMODB_STREAMS",
 }
-_REACHED_S = 3
+_REACH_WITHIN_S = 3
 # The id and the secret with which the run signs, unless the environment leads to another AWS.
 OWN_KEYS = ("local", "local")
 _CONNECT_S, _READ_S, _TRIES = 2, 10, 4
@@ -57,23 +57,23 @@ class Endpoints:
     """
 
     def __init__(self, environment: Mapping[str, str], embedded: str | None, dynamodb: str | None = None) -> None:
-        self._chosen = chosen(environment)
+        self._variables = endpoint_variables(environment)
         self._credentials = {name: environment[name] for name in _CREDENTIALS if name in environment}
-        if not self._chosen or "AWS_ACCESS_KEY_ID" not in self._credentials:
+        if not self._variables or "AWS_ACCESS_KEY_ID" not in self._credentials:
             self._credentials = dict(zip(_CREDENTIALS, OWN_KEYS, strict=False))
         self._embedded = embedded
         self._dynamodb = dynamodb
         self._lock = threading.Lock()
         self._session: botocore.session.Session | None = None
         self._clients: dict[str, Any] = {}
-        self._tables: DynamoDb | None = None
+        self._table_client: DynamoDb | None = None
 
-    def of(self, service: str) -> str:
+    def url_of(self, service: str) -> str:
         """Returns the endpoint of a service; `service` is boto3's name."""
-        spelled = _SPELLED.get(service, service.upper().replace("-", "_"))
-        if service == STREAMS and f"AWS_ENDPOINT_URL_{spelled}" not in self._chosen:
-            return self.of("dynamodb")  # what serves the tables serves their streams
-        chosen_url = self._chosen.get(f"AWS_ENDPOINT_URL_{spelled}") or self._chosen.get("AWS_ENDPOINT_URL")
+        spelled = _VARIABLE_ENDINGS.get(service, service.upper().replace("-", "_"))
+        if service == STREAMS and f"AWS_ENDPOINT_URL_{spelled}" not in self._variables:
+            return self.url_of("dynamodb")  # what serves the tables serves their streams
+        chosen_url = self._variables.get(f"AWS_ENDPOINT_URL_{spelled}") or self._variables.get("AWS_ENDPOINT_URL")
         embedded = self._dynamodb if service == "dynamodb" and self._dynamodb else self._embedded
         return (chosen_url or embedded or "").rstrip("/")
 
@@ -85,7 +85,7 @@ class Endpoints:
         # The user's AWS profiles are never read, and there is no metadata service.
         aside = {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/dev/null"}
         aside["AWS_SHARED_CREDENTIALS_FILE"] = "/dev/null"
-        return embedded | self._chosen | self._credentials | aside
+        return embedded | self._variables | self._credentials | aside
 
     @property
     def key_pair(self) -> tuple[str, str]:
@@ -101,7 +101,7 @@ class Endpoints:
                 self._clients[service] = self._session.create_client(
                     service,
                     region_name=REGION,
-                    endpoint_url=self.of(service),
+                    endpoint_url=self.url_of(service),
                     aws_access_key_id=self._credentials["AWS_ACCESS_KEY_ID"],
                     aws_secret_access_key=self._credentials.get("AWS_SECRET_ACCESS_KEY", ""),
                     aws_session_token=self._credentials.get("AWS_SESSION_TOKEN"),
@@ -109,18 +109,18 @@ class Endpoints:
                 )
             return self._clients[service]
 
-    def tables(self) -> DynamoDb:
+    def table_client(self) -> DynamoDb:
         """Returns the small client of DynamoDB, for what reads tables all the time: botocore's takes thrice the CPU."""
         with self._lock:
-            if self._tables is None:
+            if self._table_client is None:
                 signer = Signer(Credentials(*self.key_pair, self._credentials.get("AWS_SESSION_TOKEN", "")), REGION)
-                self._tables = DynamoDb(
-                    self.of("dynamodb"), signer, tries=_TRIES, connect_timeout_s=_CONNECT_S, read_timeout_s=_READ_S
+                self._table_client = DynamoDb(
+                    self.url_of("dynamodb"), signer, tries=_TRIES, connect_timeout_s=_CONNECT_S, read_timeout_s=_READ_S
                 )
-            return self._tables
+            return self._table_client
 
 
-def chosen(environment: Mapping[str, str]) -> dict[str, str]:
+def endpoint_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the endpoint variables that are set and not empty; raises UserError if one is not a URL."""
     variables = {name: value for name, value in environment.items() if _VARIABLE.fullmatch(name) and value}
     for name in sorted(variables):
@@ -141,20 +141,20 @@ def is_origin(text: str) -> bool:
     return port != 0 and not (parts.query or parts.fragment or parts.username or parts.password)
 
 
-def require_others(environment: Mapping[str, str], ports: Iterable[int]) -> None:
+def check_endpoint_variables(environment: Mapping[str, str], ports: Iterable[int]) -> None:
     """Raises UserError for an endpoint variable that leads to this service's own `ports`, or to no listener.
 
     A shell often has one left over from an earlier command, and with it the service would call itself.
     """
     own = set(ports)
-    for name, url in sorted(chosen(environment).items()):
+    for name, url in sorted(endpoint_variables(environment).items()):
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         unset = f"`unset {name}` and start again"
         if port in own and _is_this_machine(host):
             raise UserError(f"{name} is {url}, an address of this service itself: {unset}.")
         try:
-            socket.create_connection((host, port), timeout=_REACHED_S).close()
+            socket.create_connection((host, port), timeout=_REACH_WITHIN_S).close()
         except OSError as problem:
             reason = problem.strerror or "no answer"
             raise UserError(f"{name} is {url}, and nothing can be reached there ({reason}): {unset}.") from None
@@ -169,12 +169,12 @@ def _is_this_machine(host: str) -> bool:
 
 def needs_embedded(environment: Mapping[str, str]) -> bool:
     """Returns whether any service uses the embedded AWS."""
-    return "AWS_ENDPOINT_URL" not in chosen(environment)
+    return "AWS_ENDPOINT_URL" not in endpoint_variables(environment)
 
 
 def needs_dynamodb(environment: Mapping[str, str]) -> bool:
     """Returns whether this machine must serve the tables."""
-    return needs_embedded(environment) and "AWS_ENDPOINT_URL_DYNAMODB" not in chosen(environment)
+    return needs_embedded(environment) and "AWS_ENDPOINT_URL_DYNAMODB" not in endpoint_variables(environment)
 
 
 def plain_session() -> botocore.session.Session:

@@ -16,7 +16,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from local.collection import paused
+from local.garbage_collection import no_garbage_collection
 from local.printable import accept_any_text, printable_lines
 from local.user_error import UserError
 
@@ -74,7 +74,7 @@ GROUPS = {
     },
 }
 VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()}
-OURS = frozenset({"handlers", "local", "timeline"})
+OWN_PACKAGES = frozenset({"handlers", "local", "timeline"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         accept_any_text(stream)
     try:
         _refuse_misspelled(arguments[:1])
-        parsed = parser_of(arguments[:1]).parse_args(arguments)
+        parsed = build_parser(arguments[:1]).parse_args(arguments)
         status: int = parsed.run(parsed)
         sys.stdout.flush()
     except UserError as mistake:
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
-        if not package or package in OURS:
+        if not package or package in OWN_PACKAGES:
             raise
         print(
             f"streamkeeper: `streamkeeper {arguments[0]}` needs the Python package {package}, which is not installed: "
@@ -124,36 +124,36 @@ def _refuse_misspelled(names: Sequence[str]) -> None:
             raise UserError(f"There is no verb {names[0]!r}. Did you mean {near[0]!r}? --help lists all verbs.")
 
 
-def _add(name: str, subparsers: Any) -> None:
+def _add_verb(name: str, subparsers: Any) -> None:
     """Adds a verb with its arguments. A module with several verbs adds them by name."""
     # Imports create no garbage; searching for it would take a tenth of the time.
-    with paused():
+    with no_garbage_collection():
         module = importlib.import_module(VERBS[name].module)
     # A completion offers only verbs that have a help text.
     described = SimpleNamespace(add_parser=partial(subparsers.add_parser, help=VERBS[name].help))
     module.add(described, *([name] if hasattr(module, "VERBS") else []))
 
 
-def parser_of(names: Collection[str]) -> argparse.ArgumentParser:
+def build_parser(names: Collection[str]) -> argparse.ArgumentParser:
     """The parser; only the verbs with these names get arguments, and only their modules are imported."""
     parser = argparse.ArgumentParser(
         prog="streamkeeper",
         description="Keeps HTTP streams connected. Runs the whole service on this machine, and operates the streams of "
         "any deployed stage.",
         epilog="`streamkeeper VERB --help` shows examples.",
-        formatter_class=_Grouped,
+        formatter_class=_GroupedHelp,
     )
-    parser.add_argument("--version", action=_Version)
-    subparsers = parser.add_subparsers(title="verbs", required=True, metavar="VERB", parser_class=_Verb)
+    parser.add_argument("--version", action=_VersionAction)
+    subparsers = parser.add_subparsers(title="verbs", required=True, metavar="VERB", parser_class=_VerbParser)
     for name, verb in VERBS.items():
         if name in names:
-            _add(name, subparsers)
+            _add_verb(name, subparsers)
         else:
             subparsers.add_parser(name, help=verb.help)
     return parser
 
 
-class _Verb(argparse.ArgumentParser):
+class _VerbParser(argparse.ArgumentParser):
     """The parser of a verb: options and operands come in any order; an unknown one is refused with the verb's usage.
 
     A text that begins with a minus and a digit, such as -5/s, is a value, so the verb says what is wrong with it.
@@ -176,17 +176,17 @@ class _Verb(argparse.ArgumentParser):
         return parsed, unknown
 
 
-class _Grouped(argparse.HelpFormatter):
+class _GroupedHelp(argparse.HelpFormatter):
     """Lists the verbs by group."""
 
     def _format_action(self, action: argparse.Action) -> str:
         if not isinstance(action, argparse._SubParsersAction):
             return super()._format_action(action)
-        listed = {choice.dest: super(_Grouped, self)._format_action(choice) for choice in action._get_subactions()}
+        listed = {choice.dest: super(_GroupedHelp, self)._format_action(choice) for choice in action._get_subactions()}
         return "".join(f"\n{group}:\n{''.join(map(listed.__getitem__, verbs))}" for group, verbs in GROUPS.items())
 
 
-class _Version(argparse.Action):
+class _VersionAction(argparse.Action):
     """Prints the version. Reading it takes a third of the time of `--help`, so it is done only on request."""
 
     def __init__(self, option_strings: list[str], **_: Any) -> None:

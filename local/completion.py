@@ -6,7 +6,7 @@ Invariant: it is made from the parsers that read the arguments, so it offers exa
 import argparse
 from typing import Any
 
-from local.options import Wrapped
+from local.options import WrappedHelp
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -20,7 +20,7 @@ def add(subparsers: Any) -> None:
         "  streamkeeper completion bash > ~/.local/share/bash-completion/completions/streamkeeper\n"
         "  streamkeeper completion zsh > ~/.zfunc/_streamkeeper\n"
         "  streamkeeper completion fish > ~/.config/fish/completions/streamkeeper.fish",
-        formatter_class=Wrapped,
+        formatter_class=WrappedHelp,
     )
     parser.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")
     parser.set_defaults(run=run)
@@ -32,5 +32,5 @@ def run(arguments: argparse.Namespace) -> int:
 
     from local import cli
 
-    print(shtab.complete(cli.parser_of(list(cli.VERBS)), shell=arguments.shell))
+    print(shtab.complete(cli.build_parser(list(cli.VERBS)), shell=arguments.shell))
     return 0

@@ -16,14 +16,14 @@ def row(*cells: str) -> str:
     return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]], words: Sequence[int] = (0,)) -> list[str]:
-    """Returns the lines of a table; columns at the places of `words` are aligned left, the others are figures."""
-    places = [place % len(heads) for place in words]
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], text_columns: Sequence[int] = (0,)) -> list[str]:
+    """Returns the lines of a table; columns at the places of `text_columns` are aligned left, others right."""
+    places = [place % len(heads) for place in text_columns]
     marks = ("---" if place in places else "---:" for place in range(len(heads)))
     return [row(*heads), f"|{'|'.join(marks)}|", *(row(*cells) for cells in rows)]
 
 
-def with_tables(text: str, kind: str, tables: Mapping[str, Sequence[str]]) -> str:
+def insert_tables(text: str, kind: str, tables: Mapping[str, Sequence[str]]) -> str:
     """Returns the page with the tables in their places; a table without a place is left out."""
     for name, lines in tables.items():
         begin, end = f"<!-- {kind}: {name} -->\n", f"<!-- /{kind} -->"
@@ -46,7 +46,7 @@ def run(
     options = parser.parse_args()
     if count is not None and options.count:
         count()
-    stale = outdated(files())
+    stale = outdated_files(files())
     for path, text in stale.items():
         print(path.relative_to(ROOT))
         if not options.check:
@@ -54,6 +54,6 @@ def run(
     return 1 if options.check and stale else 0
 
 
-def outdated(files: Mapping[Path, str]) -> dict[Path, str]:
+def outdated_files(files: Mapping[Path, str]) -> dict[Path, str]:
     """Returns the files whose content differs."""
     return {path: text for path, text in files.items() if not path.exists() or path.read_text(encoding="utf-8") != text}

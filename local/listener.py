@@ -1,7 +1,7 @@
 """Serves HTTP on one socket inside the service's event loop: uvicorn without its signal handlers and clock ticks.
 
 Invariants: it binds only 127.0.0.1, and passes on no request that is meant for another host or comes from another
-host's page (`own_hosts`); an idle listener does nothing at all; neither a client that leaves nor a malformed request
+host's page (`host_check`); an idle listener does nothing at all; neither a client that leaves nor a malformed request
 prints anything.
 """
 
@@ -17,8 +17,8 @@ import uvicorn
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from local import own_hosts
-from local.observers import harmless
+from local import host_check
+from local.observers import suppress_failures
 from local.user_error import UserError
 
 HOST = "127.0.0.1"
@@ -75,8 +75,8 @@ class Server(uvicorn.Server):
         has_sockets: bool = False,
     ) -> None:
         config = uvicorn.Config(
-            own_hosts.guarded(app, port_of(listening), names, hosts),
-            http=own_hosts.Protocol,
+            host_check.with_host_check(app, port_of(listening), names, hosts),
+            http=host_check.HttpProtocol,
             loop="none",
             ws="wsproto" if has_sockets else "none",
             ws_ping_interval=WS_PING_S,
@@ -103,11 +103,11 @@ class Server(uvicorn.Server):
         await self.end.wait()
 
 
-def _quiet(app: ASGIApp) -> ASGIApp:
+def _without_tracebacks(app: ASGIApp) -> ASGIApp:
     """The application without uvicorn's tracebacks; Starlette has answered 500 by then, or `close` cuts it off."""
 
     async def quiet(scope: Scope, receive: Receive, send: Send) -> None:
-        with harmless("an answer"), contextlib.suppress(ClientDisconnect, asyncio.CancelledError):
+        with suppress_failures("an answer"), contextlib.suppress(ClientDisconnect, asyncio.CancelledError):
             await app(scope, receive, send)
 
     return quiet
@@ -126,7 +126,7 @@ class Listener:
         has_sockets: bool = False,
     ) -> None:
         self._socket = listening
-        self._server = Server(_quiet(app), listening, names, hosts, has_sockets=has_sockets)
+        self._server = Server(_without_tracebacks(app), listening, names, hosts, has_sockets=has_sockets)
         self._task: asyncio.Task[None] | None = None
 
     @property

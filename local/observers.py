@@ -1,6 +1,6 @@
 """Keeps an observer, such as a display, a log or a journal, from breaking what it observes.
 
-    with harmless("the display"):
+    with suppress_failures("the display"):
         screen.show(lanes)
 
 Invariant: no exception leaves the block; each cause is reported once per process, in a line on standard error.
@@ -17,7 +17,7 @@ _reported: set[tuple[str, str]] = set()
 
 
 @contextlib.contextmanager
-def harmless(what: str) -> Iterator[None]:
+def suppress_failures(what: str) -> Iterator[None]:
     """Runs the body; an exception in it is reported once and ends only the body."""
     try:
         yield

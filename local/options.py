@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from local.user_error import UserError
 
 
-class Wrapped(argparse.HelpFormatter):
+class WrappedHelp(argparse.HelpFormatter):
     """Wraps the paragraphs of a description and an epilog; a paragraph with indented lines keeps its lines.
 
     A command that takes several lines can be pasted: all but the last end in a backslash.
@@ -28,21 +28,21 @@ class Wrapped(argparse.HelpFormatter):
         return end.join(textwrap.wrap(line, width, subsequent_indent=" " * 6, break_on_hyphens=False))
 
 
-def whole(option: str, value: str, least: int, most: int) -> int:
+def whole_number(option: str, value: str, least: int, most: int) -> int:
     """Returns an option that is a whole number, written with digits only."""
     if not (value.isascii() and value.isdigit() and len(value) <= 17 and least <= int(value) <= most):
         raise UserError(f"{option} must be a whole number from {least} to {most}, not {value!r}.")
     return int(value)
 
 
-def one_of(option: str, value: str, allowed: Sequence[str]) -> str:
+def read_choice(option: str, value: str, allowed: Sequence[str]) -> str:
     """Returns an option that is one of these words."""
     if value not in allowed:
         raise UserError(f"{option} must be one of {', '.join(allowed)}, not {value!r}.")
     return value
 
 
-def number(option: str, value: str, least: float, most: float) -> float:
+def read_number(option: str, value: str, least: float, most: float) -> float:
     """Returns an option that is a number."""
     try:
         given = float(value) if value.isascii() and "_" not in value else math.nan

@@ -19,23 +19,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
 # C0 and C1 controls, changes of the writing direction (UAX #9), other line ends, halves of surrogate pairs.
-_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 # The columns without a terminal; no table is that wide.
-WIDE = 1000
+NO_TERMINAL_COLUMNS = 1000
 # How often a long command says how much is done.
-DONE_EVERY_S = 10.0
+PROGRESS_EVERY_S = 10.0
 _NO_BREAK = "\N{NO-BREAK SPACE}"
-_STEERING_BUT_LINES = re.compile(_STEERING.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
+_CONTROL_BUT_LINE_ENDS = re.compile(_CONTROL.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
 
 
 def printable(text: str) -> str:
     """Returns the text as one line, with control characters escaped."""
-    return _STEERING.sub(_escape, text)
+    return _CONTROL.sub(_escape, text)
 
 
 def printable_lines(text: str) -> str:
     """Returns the text as `printable` does, but keeps line ends."""
-    return _STEERING_BUT_LINES.sub(_escape, text)
+    return _CONTROL_BUT_LINE_ENDS.sub(_escape, text)
 
 
 def accept_any_text(stream: TextIO) -> None:
@@ -51,12 +51,12 @@ def width_of(text: str) -> int:
     return cell_len(text)
 
 
-def padded(text: str, columns: int) -> str:
+def pad(text: str, columns: int) -> str:
     """Returns a printable text followed by spaces up to that many columns."""
     return text + " " * (columns - width_of(text))
 
 
-def cut(text: str, columns: int) -> str:
+def truncate(text: str, columns: int) -> str:
     """Returns a printable text that takes at most that many columns; "…" ends one that was longer."""
     if width_of(text) <= columns:
         return text
@@ -65,17 +65,17 @@ def cut(text: str, columns: int) -> str:
     return f"{text}…"
 
 
-def columns_of(stream: TextIO, otherwise: int) -> int:
-    """Returns the columns of the terminal behind a stream; `otherwise` if there is none.
+def terminal_columns(stream: TextIO, default: int) -> int:
+    """Returns the columns of the terminal behind a stream; `default` if there is none.
 
     COLUMNS in the environment sets them for terminals and pipes.
     """
     if os.environ.get("COLUMNS", "").isdecimal() or stream.isatty():
-        return shutil.get_terminal_size((otherwise, 24)).columns
-    return otherwise
+        return shutil.get_terminal_size((default, 24)).columns
+    return default
 
 
-def aligned(lines: Sequence[Sequence[str]], columns: int) -> list[str]:
+def align_table(lines: Sequence[Sequence[str]], columns: int) -> list[str]:
     """Returns a table as lines: the first column is aligned left, the others right.
 
     No row is cut. In a table that is too wide, the first cell of each row stands on a line of its own, and headers of
@@ -115,21 +115,21 @@ def _names_above(lines: Sequence[Sequence[str]], columns: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def saying(
-    words: str, done: Callable[[], float] | None = None, *, after_s: float = 1.0, is_quiet: bool = False
+def report_if_slow(
+    message: str, share_done: Callable[[], float] | None = None, *, after_s: float = 1.0, is_quiet: bool = False
 ) -> Iterator[None]:
     """Prints a line on standard error if the block is not over after that time, unless `is_quiet`.
 
-    If `done` returns the share that is done, a line every ten seconds says how long the rest takes.
+    If `share_done` returns the share that is done, a line every ten seconds says how long the rest takes.
     """
     is_over, began_s = threading.Event(), time.monotonic()
 
     def say() -> None:
         if is_over.wait(after_s):
             return
-        print(f"streamkeeper: {words}", file=sys.stderr, flush=True)
-        while done is not None and not is_over.wait(DONE_EVERY_S):
-            share = max(done(), 1e-6)
+        print(f"streamkeeper: {message}", file=sys.stderr, flush=True)
+        while share_done is not None and not is_over.wait(PROGRESS_EVERY_S):
+            share = max(share_done(), 1e-6)
             left_s = (time.monotonic() - began_s) * (1 / share - 1)
             print(f"streamkeeper: {share:.0%} done, about {left_s:.0f} s left", file=sys.stderr, flush=True)
 
@@ -141,14 +141,14 @@ def saying(
         is_over.set()
 
 
-def show(line: str, indent: int = 4) -> None:
+def print_line(line: str, indent: int = 4) -> None:
     """Prints a line as `printable`; a narrow terminal gets it wrapped between words, what follows indented."""
-    print("\n".join(wrapped(printable(line), indent)), flush=True)
+    print("\n".join(wrap_line(printable(line), indent)), flush=True)
 
 
-def wrapped(line: str, indent: int) -> list[str]:
-    """Returns a line as `show` prints it."""
-    columns = max(columns_of(sys.stdout, WIDE), indent + 20)
+def wrap_line(line: str, indent: int) -> list[str]:
+    """Returns a line as `print_line` prints it."""
+    columns = max(terminal_columns(sys.stdout, NO_TERMINAL_COLUMNS), indent + 20)
     if width_of(line) <= columns:
         return [line]
     # While lines are wrapped, a wide character is followed by one that no printable text has.
@@ -157,16 +157,16 @@ def wrapped(line: str, indent: int) -> list[str]:
     return [one.replace("\0", "") for one in lines]
 
 
-def lines_of(stream: TextIO, items: Iterable[str]) -> str:
+def join_items(stream: TextIO, items: Iterable[str]) -> str:
     """Returns the items in one line, or, on a terminal, in as many lines as needed without cutting one."""
     if not stream.isatty():
         return " ".join(items)
     together = " ".join(item.replace(" ", _NO_BREAK) for item in items)
-    width = columns_of(stream, 80)
+    width = terminal_columns(stream, 80)
     return textwrap.fill(together, width, break_on_hyphens=False, break_long_words=False).replace(_NO_BREAK, " ")
 
 
-def in_marks_of(encoding: str | None, text: str) -> str:
+def encodable_picture(encoding: str | None, text: str) -> str:
     """Returns the text, with a picture's marks replaced by ASCII ones if the encoding lacks them."""
     from timeline import picture  # imported late: every verb imports this module, and few draw
 

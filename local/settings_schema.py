@@ -34,7 +34,7 @@ def problem(table: Mapping[str, Any], longest_s: int = 0) -> str:
 
     If `longest_s` is given, functions and waits may be that long, although no stage may have them.
     """
-    rules_of_all = _longer(longest_s) if longest_s else schema()
+    rules_of_all = _schema_with_longest(longest_s) if longest_s else schema()
     properties = rules_of_all["properties"]
     # In JavaScript's order of texts.
     unknown = sorted(table.keys() - properties.keys(), key=lambda name: name.encode("utf-16-be", "surrogatepass"))
@@ -45,7 +45,7 @@ def problem(table: Mapping[str, Any], longest_s: int = 0) -> str:
     for name, rules in properties.items():
         if name not in table:
             if name in rules_of_all["required"]:
-                return f"{name} is missing; it must be {_must_be(rules)}"
+                return f"{name} is missing; it must be {_requirement(rules)}"
             continue
         own = [error for error in errors if list(error.absolute_path)[:1] == [name]]
         if own:
@@ -54,12 +54,12 @@ def problem(table: Mapping[str, Any], longest_s: int = 0) -> str:
                 key=lambda one: (one[0].count("."), one[0]),
             )
             # A value within a setting may contain a credential.
-            but = "" if "." in place else f", not {found(wrong)}"
-            return f"{place} must be {_must_be(broken)}{but}"
+            but = "" if "." in place else f", not {describe_value(wrong)}"
+            return f"{place} must be {_requirement(broken)}{but}"
     return next((error.message for error in errors), "")
 
 
-def most_together(settings: Mapping[str, Any], connect_ms: int | None = None) -> int:
+def most_per_handover(settings: Mapping[str, Any], connect_ms: int | None = None) -> int:
     """Returns how many streams a function can open between its call and the moment when the previous one leaves.
 
     Each upstream answers after `connect_ms`, or after the schema's value if that is None.
@@ -72,7 +72,7 @@ def most_together(settings: Mapping[str, Any], connect_ms: int | None = None) ->
     return max(1, int(rule["at_once"] * rounds))
 
 
-def _longer(longest_s: int) -> dict[str, Any]:
+def _schema_with_longest(longest_s: int) -> dict[str, Any]:
     properties = schema()["properties"]
     longer = {name: properties[name] | {"maximum": longest_s} for name in ("function_timeout_s", "wait_s")}
     return schema() | {"properties": properties | longer}
@@ -88,7 +88,9 @@ def _validator(longest_s: int) -> Any:
             if broken := _broken_sum(rule, table):
                 yield ValidationError(broken)
 
-    return validators.extend(Draft202012Validator, {"sums": sums})(_longer(longest_s) if longest_s else schema())
+    return validators.extend(Draft202012Validator, {"sums": sums})(
+        _schema_with_longest(longest_s) if longest_s else schema()
+    )
 
 
 def _broken_sum(rule: Mapping[str, Any], table: Mapping[str, Any]) -> str:
@@ -101,11 +103,11 @@ def _broken_sum(rule: Mapping[str, Any], table: Mapping[str, Any]) -> str:
     if sum(parts) < most or ("atMost" in rule and sum(parts) == most):
         return ""
     relation = "less than" if "lessThan" in rule else "at most"
-    values_found = f"{' + '.join(map(found, parts))} beside {found(most)}"
+    values_found = f"{' + '.join(map(describe_value, parts))} beside {describe_value(most)}"
     return f"{' + '.join(rule['of'])} must be {relation} {bound}, not {values_found}"
 
 
-def _must_be(rules: Mapping[str, Any]) -> str:
+def _requirement(rules: Mapping[str, Any]) -> str:
     if "mustBe" in rules:
         return str(rules["mustBe"])
     if "enum" in rules:
@@ -113,7 +115,7 @@ def _must_be(rules: Mapping[str, Any]) -> str:
     return f"a whole number from {rules['minimum']} to {rules['maximum']}"
 
 
-def found(value: object) -> str:
+def describe_value(value: object) -> str:
     """Returns words for a wrong value, the same in both languages."""
     if value is None:
         return "empty"

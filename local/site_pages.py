@@ -63,7 +63,7 @@ def _parameters(parameters: list[dict[str, Any]]) -> Iterator[str]:
         yield from ("| parameter | in | value | meaning |", "|---|---|---|---|")
     for one in parameters:
         required = ", required" if one["required"] else ""
-        yield f"| `{one['name']}` | {one['in']}{required} | {kind(one['schema'])} | {one['description']} |"
+        yield f"| `{one['name']}` | {one['in']}{required} | {schema_in_words(one['schema'])} | {one['description']} |"
     yield ""
 
 
@@ -81,7 +81,7 @@ def _bodies(title: str, body: dict[str, Any]) -> Iterator[str]:
     if body:
         yield from (f"**{title}**", "")
     for content, one in body.get("content", {}).items():
-        yield from (f"`{content}`: {kind(one['schema'])}", "")
+        yield from (f"`{content}`: {schema_in_words(one['schema'])}", "")
         if (shown := one.get("example")) is not None:
             text = shown if isinstance(shown, str) else json.dumps(shown, indent=2, ensure_ascii=False)
             yield from ("```json" if "json" in content else "```", text.rstrip("\n"), "```", "")
@@ -92,34 +92,34 @@ def _fields(schema: dict[str, Any]) -> Iterator[str]:
     properties = {name: one for part in parts for name, one in part.get("properties", {}).items()}
     required = {name for part in parts for name in part.get("required", ())}
     if not properties:
-        yield from (kind(schema), "")
+        yield from (schema_in_words(schema), "")
         return
     yield from ("| field | value | meaning |", "|---|---|---|")
     for name, one in properties.items():
         more = "" if name in required else " (optional)"
-        yield f"| `{name}`{more} | {kind(one)} | {one.get('description', '')} |"
+        yield f"| `{name}`{more} | {schema_in_words(one)} | {one.get('description', '')} |"
     yield ""
 
 
-def kind(schema: dict[str, Any]) -> str:
+def schema_in_words(schema: dict[str, Any]) -> str:
     """The possible values in words: `text or null`, `1 to 1000`, `[Gap](#gap), several`."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
     for joined in ("anyOf", "oneOf"):
         if joined in schema and "type" not in schema:
-            return " or ".join(dict.fromkeys(kind(one) for one in schema[joined]))
+            return " or ".join(dict.fromkeys(schema_in_words(one) for one in schema[joined]))
     if "const" in schema or "enum" in schema:
         return ", ".join(f"`{one}`" for one in schema.get("enum", [schema.get("const")]))
     types = schema.get("type", "any value")
-    return " or ".join(_of_type(one, schema) for one in ([types] if isinstance(types, str) else types))
+    return " or ".join(_type_in_words(one, schema) for one in ([types] if isinstance(types, str) else types))
 
 
-def _of_type(name: str, schema: dict[str, Any]) -> str:
+def _type_in_words(name: str, schema: dict[str, Any]) -> str:
     if name == "array":
-        return f"{kind(schema.get('items', {}))}, several"
+        return f"{schema_in_words(schema.get('items', {}))}, several"
     if name == "object" and isinstance(schema.get("additionalProperties"), dict):
-        return f"an object of {kind(schema['additionalProperties'])}"
+        return f"an object of {schema_in_words(schema['additionalProperties'])}"
     if name == "object":
         return ", ".join(["an object", *(f"`{one}`" for one in schema.get("properties", ()))])
     if name in ("integer", "number") and "maximum" in schema:

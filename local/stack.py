@@ -14,9 +14,9 @@ from local.template import ACCOUNT, REGION, Resources, text_of
 # The end of a proxy integration's Uri; source: API Gateway's PutIntegration.
 _INVOCATION = re.compile(r":function:([A-Za-z0-9_-]+)/invocations$")
 # The action of Step Functions that a method without a function calls.
-ACTION = "StartSyncExecution"
+START_SYNC = "StartSyncExecution"
 # API Gateway's own template of a gateway response.
-GENERATED = '{"message":$context.error.messageString}'
+DEFAULT_TEMPLATE = '{"message":$context.error.messageString}'
 
 
 @dataclass(frozen=True)
@@ -115,18 +115,18 @@ class Stack:
     aliases: tuple[Alias, ...] = ()
 
 
-def read(template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> Stack:
+def read_stack(template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> Stack:
     """Returns the stack; `queue_urls` has the queues' addresses by name. Raises UserError for an invalid template."""
     resources = Resources(template, queue_urls)
 
     def properties(kind: str) -> list[dict[str, Any]]:
-        return [resources.properties(key) for key in resources.of(kind)]
+        return [resources.properties(key) for key in resources.ids_of_type(kind)]
 
-    queues = zip(resources.of("AWS::SQS::Queue"), properties("AWS::SQS::Queue"), strict=True)
-    routes = (_route(resources, key) for key in resources.of("AWS::ApiGateway::Method"))
+    queues = zip(resources.ids_of_type("AWS::SQS::Queue"), properties("AWS::SQS::Queue"), strict=True)
+    routes = (_route(resources, key) for key in resources.ids_of_type("AWS::ApiGateway::Method"))
     return Stack(
-        functions=tuple(_function(resources, key) for key in resources.of("AWS::Lambda::Function")),
-        machines=tuple(_machine(resources, key) for key in resources.of("AWS::StepFunctions::StateMachine")),
+        functions=tuple(_function(resources, key) for key in resources.ids_of_type("AWS::Lambda::Function")),
+        machines=tuple(_machine(resources, key) for key in resources.ids_of_type("AWS::StepFunctions::StateMachine")),
         routes=tuple(route for route in routes if route is not None),
         tables=tuple(properties("AWS::DynamoDB::Table")),
         queues=tuple({"QueueName": resources.name(key), **each} for key, each in queues),
@@ -189,7 +189,7 @@ def _route(resources: Resources, key: str) -> Route | ProxyRoute | None:
     if integration.get("Type") == "AWS_PROXY":
         function = _INVOCATION.search(uri)
         return function and ProxyRoute(**called, function=function[1], needs_signature=needs_signature)
-    if not uri.endswith(f":states:action/{ACTION}"):
+    if not uri.endswith(f":states:action/{START_SYNC}"):
         return None
     return Route(
         **called,
@@ -207,5 +207,5 @@ def _gateway_response(properties: Mapping[str, Any]) -> GatewayResponse:
         for name, value in properties.get("ResponseParameters", {}).items()
     }
     status = properties.get("StatusCode")
-    template = properties.get("ResponseTemplates", {}).get("application/json", GENERATED)
+    template = properties.get("ResponseTemplates", {}).get("application/json", DEFAULT_TEMPLATE)
     return GatewayResponse(str(properties["ResponseType"]), status and int(status), headers, template)

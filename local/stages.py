@@ -1,7 +1,7 @@
 """Loads and checks the settings of a stage, and resolves the `${self:custom...}` variables of the machine files.
 
-The rules are those of env/settings.schema.json. Invariant: settings from `load` or `checked` are complete, within
-bounds and consistent.
+The rules are those of env/settings.schema.json. Invariant: settings from `load` or `complete` are complete,
+within bounds and consistent.
 """
 
 import re
@@ -48,7 +48,7 @@ def load(stage: str, overrides: Mapping[str, Any] | None = None, root: Path = RO
         text = path.read_text(encoding="utf-8-sig")
         if _CONTROL.search(text):
             raise DefinitionError("/", "it has a tab or another control character")
-        table = _data(text, path.name)
+        table = _parse_cached(text, path.name)
     except UnicodeDecodeError:
         raise UserError(f"env/{stage}.yml is not readable YAML: it is not UTF-8 text.") from None
     except DefinitionError as problem:
@@ -57,11 +57,11 @@ def load(stage: str, overrides: Mapping[str, Any] | None = None, root: Path = RO
     if not isinstance(table, dict):
         raise UserError(f"env/{stage}.yml must be a table of settings.")
     where = f"env/{stage}.yml with overrides" if overrides else f"env/{stage}.yml"
-    return checked(table | dict(overrides or {}), where)
+    return complete(table | dict(overrides or {}), where)
 
 
 @cache
-def _data(text: str, name: str) -> Any:
+def _parse_cached(text: str, name: str) -> Any:
     """The content of a text, which is parsed only once; callers copy it."""
     return parse_data(text, name)
 
@@ -69,10 +69,10 @@ def _data(text: str, name: str) -> Any:
 def check_name(stage: str) -> None:
     """Raises UserError for a name that a stage may not have."""
     if not _NAME.fullmatch(stage):
-        raise UserError(f"{_NAME_RULE}, not {settings_schema.found(stage)}.")
+        raise UserError(f"{_NAME_RULE}, not {settings_schema.describe_value(stage)}.")
 
 
-def checked(table: Mapping[str, Any], where: str, longest_s: int = 0) -> dict[str, Setting]:
+def complete(table: Mapping[str, Any], where: str, longest_s: int = 0) -> dict[str, Setting]:
     """Returns the settings in `table`, completed with those that follow from them.
 
     `most_streams_per_function` is how many streams a handover has time for. The optional `upstreams` are checked and
@@ -84,7 +84,7 @@ def checked(table: Mapping[str, Any], where: str, longest_s: int = 0) -> dict[st
     # JSON Schema's whole numbers may have a fraction of zero.
     settings = {name: int(value) if isinstance(value, float) else value for name, value in table.items()}
     settings.pop(UPSTREAMS, None)
-    return settings | {"most_streams_per_function": settings_schema.most_together(settings)}
+    return settings | {"most_streams_per_function": settings_schema.most_per_handover(settings)}
 
 
 def names(stage: str) -> dict[str, str]:
@@ -107,7 +107,7 @@ def names(stage: str) -> dict[str, str]:
     }
 
 
-def definition(path: Path) -> Any:
+def read_machine_file(path: Path) -> Any:
     """Returns the content of a YAML file, with a machine's variables unresolved; raises OSError or yaml.YAMLError."""
     return yaml.load(path.read_text(encoding="utf-8"), Loader=_YAML)
 

@@ -52,7 +52,7 @@ class Resources:
         self._all: Mapping[str, Mapping[str, Any]] = template["Resources"]
         self._queue_urls = queue_urls
 
-    def of(self, kind: str) -> list[str]:
+    def ids_of_type(self, kind: str) -> list[str]:
         """Returns the logical ids of the resources of a type, except those whose condition is false."""
         own = ((key, resource.get("Condition")) for key, resource in self._all.items() if resource["Type"] == kind)
         return [key for key, condition in own if condition is None or self._condition(condition)]

@@ -12,7 +12,7 @@ class UserError(Exception):
 
 
 @contextlib.contextmanager
-def os_errors(words: str, hint: str = "") -> Iterator[None]:
+def explain_os_errors(words: str, hint: str = "") -> Iterator[None]:
     """Raises an OSError as a UserError: the words, such as "x.toml cannot be read", the system's reason, the hint."""
     try:
         yield

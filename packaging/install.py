@@ -34,7 +34,7 @@ _NPM = ["--fetch-retries=1", "--fetch-retry-mintimeout=500", "--fetch-retry-maxt
 
 
 class Progress:
-    """How many packages the programs of a step have come to, shown where there is a terminal."""
+    """The number of packages that the programs of a step have reached, shown on a terminal."""
 
     def __init__(self, is_shown: bool) -> None:
         self.count = 0
@@ -43,7 +43,7 @@ class Progress:
         self._lock = threading.Lock()
 
     def add(self, line: str) -> None:
-        """Reads a line that one of the programs has printed."""
+        """Counts a line that one of the programs has printed."""
         with self._lock:
             self.count += bool(_PROGRESS.match(line))
             if self._is_shown:
@@ -51,12 +51,12 @@ class Progress:
                 print(f"\r  {count}, {time.monotonic() - self._started_s:.0f} s ", end="", flush=True)
 
     def clear(self) -> None:
-        """Leaves nothing of it on the terminal."""
+        """Removes the progress from the terminal."""
         if self._is_shown:
             print("\r\x1b[K", end="", flush=True)
 
 
-def step(number: int, what: str, *stages: list[list[str]], without: str = "") -> None:
+def run_step(number: int, what: str, *stages: list[list[str]], without: str = "") -> None:
     """Runs one step of six and shows it; ends the process with one sentence if it fails.
 
     The commands of a stage run beside each other, the stages one after the other. If the platform has no wheel and
@@ -74,7 +74,7 @@ def step(number: int, what: str, *stages: list[list[str]], without: str = "") ->
             if status and without and _NO_WHEEL.search(output) and not _NO_NETWORK.search(output):
                 print(f"  left out, for this platform has no wheel of it: {without}", flush=True)
             elif status:
-                sys.exit(_failed(what, output))
+                sys.exit(_report_failure(what, output))
     progress.clear()
 
 
@@ -107,7 +107,7 @@ def _run(command: list[str], progress: Progress) -> tuple[int, str]:
     return process.returncode, "".join(lines)
 
 
-def shares(lock: str) -> list[list[str]]:
+def split_for_pips(lock: str) -> list[list[str]]:
     """Returns the packages of a lock file as stages, each of the texts that one pip installs.
 
     pip itself comes first, because this year's pip needs half the processor time of the one in Python 3.11. Most of
@@ -119,7 +119,7 @@ def shares(lock: str) -> list[list[str]]:
     return [own, ["".join(others[first::PIPS]) for first in range(min(PIPS, len(others)))]]
 
 
-def _failed(what: str, output: str) -> int:
+def _report_failure(what: str, output: str) -> int:
     reasons = _REASON.findall(output) or output.strip().splitlines()[-1:] or ["it said nothing"]
     reason = " ".join(reasons[0].split())[:300].rstrip(".")
     hint = "no package registry can be reached; is there a network? " if _NO_NETWORK.search(output) else ""
@@ -130,14 +130,14 @@ def _failed(what: str, output: str) -> int:
 def main(arguments: list[str]) -> None:
     """Installs one part."""
     if arguments[:1] == ["node"]:
-        step(
+        run_step(
             6, "Node packages (some 450) into node_modules", [["npm", "ci", "--loglevel=http", "--no-progress", *_NPM]]
         )
         return
     venv = Path(arguments[1])
     python = str(venv / "bin" / "python")
     lock = Path("requirements-dev.txt").read_text(encoding="utf-8")
-    step(1, f"Python environment {venv}", [[sys.executable, "-m", "venv", str(venv)]])
+    run_step(1, f"Python environment {venv}", [[sys.executable, "-m", "venv", str(venv)]])
     # The lock files name every package, so pip need not resolve dependencies: that saves a fifth of its work.
     locked_alone = ["--require-hashes", "--no-deps"]
     with tempfile.TemporaryDirectory() as folder:
@@ -147,16 +147,16 @@ def main(arguments: list[str]) -> None:
             file.write_text(text, encoding="utf-8")
             return [python, *_PIP, *locked_alone, "--progress-bar", "off", "-r", str(file)]
 
-        stages = [[installs(text) for text in stage] for stage in shares(lock)]
-        step(2, f"{lock.count('==')} Python packages into {venv}", *stages)
+        stages = [[installs(text) for text in stage] for stage in split_for_pips(lock)]
+        run_step(2, f"{lock.count('==')} Python packages into {venv}", *stages)
     # Java's classes do not depend on the Python that the package names.
     velocity = [*locked_alone, "--only-binary=:all:", "--ignore-requires-python", "-rrequirements-velocity.txt"]
     lost = "tests/deploy/test_mapping_templates.py will fail"
-    step(3, f"Apache Velocity and a Java, for one test, into {venv}", [[python, *_PIP, *velocity]], without=lost)
+    run_step(3, f"Apache Velocity and a Java, for one test, into {venv}", [[python, *_PIP, *velocity]], without=lost)
     durable = [*locked_alone, "-rrequirements-durable.txt"]
-    step(4, f"durable functions, for one comparison, into {venv}", [[python, *_PIP, *durable]])
+    run_step(4, f"durable functions, for one comparison, into {venv}", [[python, *_PIP, *durable]])
     own = ["--no-deps", "--no-build-isolation", "--editable", "./states-language", "--editable", "."]
-    step(5, f"this project into {venv}", [[python, *_PIP, *own]])
+    run_step(5, f"this project into {venv}", [[python, *_PIP, *own]])
 
 
 if __name__ == "__main__":

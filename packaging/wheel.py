@@ -24,7 +24,7 @@ def main() -> int:
             except UserError as mistake:
                 print(f"make wheel: {mistake}", file=sys.stderr)
                 return 2
-            name = osls.kept(STAGE, Path("wheel"), delivers=delivers).name
+            name = osls.kept_template(STAGE, Path("wheel"), delivers=delivers).name
             Path(folder, name).write_text(json.dumps(template), encoding="utf-8")
         shutil.rmtree(ROOT / "build", ignore_errors=True)  # what was built before would get into the wheel
         for earlier in (ROOT / "dist").glob("streamkeeper-*.whl"):  # pipx installs dist/*.whl

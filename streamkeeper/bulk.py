@@ -56,7 +56,7 @@ def tables_of(stage: str) -> Tables:
             f"Reading tables needs the package {missing.name}, which `pip install streamkeeper` installs."
         ) from None
     with said("The tables"):
-        return cast(Tables, reader.of_stage(stage))
+        return cast(Tables, reader.reader_of_stage(stage))
 
 
 @contextlib.contextmanager

@@ -93,7 +93,7 @@ class Actors:
         self._roles = {role.name: role for role in read.all()}
         self._of_module: dict[str, set[Role]] = {}
         handlers = module_imports({name: path for name, path in MODULES.items() if name.startswith("handlers.")})
-        for key in resources.of("AWS::Lambda::Function"):
+        for key in resources.ids_of_type("AWS::Lambda::Function"):
             module = str(resources.properties(key)["Handler"]).replace("/", ".").rpartition(".")[0]
             for name in distances([module], handlers):
                 self._of_module.setdefault(name, set()).add(read.functions[resources.name(key)])

@@ -23,7 +23,7 @@ from botocore.handlers import BUILTIN_HANDLERS
 
 from handlers.dynamodb.client import DynamoDb
 from local.permissions import needs
-from local.permissions.guard import of_task
+from local.permissions.guard import needs_of_task
 from local.permissions.roles import Need
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.unreliable_clients import UnreliableDynamoDB, UnreliableQueue
@@ -71,7 +71,7 @@ def begin() -> None:
     for tables, operation in itertools.product((MemoryDynamoDB, UnreliableDynamoDB), _VIRTUAL):
         _record(tables, xform_name(operation), functools.partial(_of_call, "dynamodb", operation))
     _record(UnreliableQueue, "send_message", functools.partial(_of_call, "sqs", "SendMessage"))
-    _record(Execution, "start_call", lambda _branch, call: add((TASK, call.state, call.resource), of_task(call)))
+    _record(Execution, "start_call", lambda _branch, call: add((TASK, call.state, call.resource), needs_of_task(call)))
 
 
 def _record(edge: type, name: str, note: Callable[..., None]) -> None:
@@ -130,7 +130,7 @@ def _of_function(service: str, operation: str, parameters: dict[str, Any]) -> No
 
 def _needed(service: str, operation: str, parameters: dict[str, Any]) -> list[Need]:
     if service != "dynamodb":
-        return needs.of_call(service, operation, parameters)
+        return needs.needs_of_call(service, operation, parameters)
     # Virtual time makes a million requests of a few kinds.
     statements = (one["Statement"] if isinstance(one, dict) else one for one in parameters.get("Statements", ()))
     names = (parameters.get("TableName"), parameters.get("IndexName"), *parameters.get("RequestItems", ()))
@@ -143,7 +143,7 @@ def _of_tables(
 ) -> list[Need]:
     parameters: dict[str, Any] = {"IndexName": index, "RequestItems": dict.fromkeys(tables)}
     parameters["Statements"] = [{"Statement": statement} for statement in statements]
-    return needs.of_call("dynamodb", operation, parameters | ({} if table is None else {"TableName": table}))
+    return needs.needs_of_call("dynamodb", operation, parameters | ({} if table is None else {"TableName": table}))
 
 
 def _of_botocore(params: dict[str, Any], model: Any, **_rest: Any) -> None:

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from local.functions.function_versions import files_of
+from local.functions.function_versions import read_code_files
 from local.service import osls
 from tests.harness import STAGE
 from tests.local.support import PROJECT
@@ -30,7 +30,7 @@ def copy_rooms(folder: Path, rooms: Iterable[str] = ROOMS) -> None:
 def copied(folder: Path) -> Path:
     """Returns the folder, with a copy of all that a run needs."""
     folder.mkdir(exist_ok=True)
-    osls.snapshot(PROJECT, folder)
+    osls.copy_sources(PROJECT, folder)
     copy_rooms(folder)
     return folder
 
@@ -67,8 +67,8 @@ def kept(name: str, make: Callable[[Path], Path], made_by: str, *rooms: str) -> 
     `made_by`, which says how the copy differs.
     """
     of_rooms = [PROJECT / room for room in rooms]
-    content = [sorted(files_of(one).items()) if one.is_dir() else one.read_bytes() for one in of_rooms]
-    sources = osls.kept(STAGE, PROJECT).stem.encode() + Path(made_by).read_bytes()
+    content = [sorted(read_code_files(one).items()) if one.is_dir() else one.read_bytes() for one in of_rooms]
+    sources = osls.kept_template(STAGE, PROJECT).stem.encode() + Path(made_by).read_bytes()
     sources += repr(content).encode()
     place = PROJECT / ".streamkeeper-build" / "copies"
     place.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def packaged(project: Path, stage: str = STAGE) -> Path:
     alone, and a run knows those of its own.
     """
     osls.template(stage)
-    own = osls.kept(stage, project)
+    own = osls.kept_template(stage, project)
     own.parent.mkdir(exist_ok=True)
-    shutil.copy(osls.kept(stage, PROJECT), own)
+    shutil.copy(osls.kept_template(stage, PROJECT), own)
     return project

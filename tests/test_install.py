@@ -177,7 +177,7 @@ except SystemExit:
     large = {"importlib.metadata", "dataclasses", "inspect", "json", "asyncio", "timeline"}
     print((loaded - needed) & large, file=sys.stderr)
 """
-    ours = ["local.cli", "local.collection", "local.printable", "local.user_error"]
+    ours = ["local.cli", "local.garbage_collection", "local.printable", "local.user_error"]
     status, _, said = product.run("python", "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}")
     assert (status, said) == (0, f"True {ours}\nset()\n")
 
@@ -222,7 +222,7 @@ def command(tmp_path: Path) -> Environment:
     templates = tmp_path / "templates"
     templates.mkdir()
     for delivers in (False, True):
-        name = osls.kept("local", tmp_path, delivers=delivers).name
+        name = osls.kept_template("local", tmp_path, delivers=delivers).name
         (templates / name).write_text(json.dumps(osls.template("local", delivers=delivers)))
     return installed(tmp_path, wheel(tmp_path, ROOT, SHIPPED, STREAMKEEPER_TEMPLATES=str(templates)))
 

@@ -95,11 +95,11 @@ def analyse(histories: Sequence[tuple[str, Sequence[Event]]], now_ms: int | None
         until_ms = max(until_ms, end_ms)
         executions.append(execution)
         all_rows += rows
-        own = [_closed(span, execution, end_ms) for span in spans.spans(rows)]
+        own = [_close_span(span, execution, end_ms) for span in spans.spans(rows)]
         all_spans += own
         of_functions += own if spans.calls_functions(history) else []
-    tasks = [_task(span, until_ms) for span in all_spans if span.kind == "task"]
-    functions = [_task(span, until_ms) for span in of_functions if span.kind == "task"]
+    tasks = [_connection_of_task(span, until_ms) for span in all_spans if span.kind == "task"]
+    functions = [_connection_of_task(span, until_ms) for span in of_functions if span.kind == "task"]
     if all(execution.status == "SUCCEEDED" for execution in executions[-1:]) and tasks:
         # An execution that has succeeded needs no further Task.
         until_ms = max(task.to_ms for task in tasks)
@@ -132,14 +132,14 @@ def _limit_in_ms(history: Sequence[Event]) -> int | None:
     return max(0, EVENTS_LIMIT - len(history)) * (last_ms - half_ms) // len(later)
 
 
-def _closed(span: Span, execution: Execution, end_ms: int) -> Span:
+def _close_span(span: Span, execution: Execution, end_ms: int) -> Span:
     """Returns the span, ended with its execution: a Task that runs at its time-out gets no event of its own."""
     if span.to_ms is not None or execution.to_ms is None:
         return span
     return replace(span, to_ms=end_ms, error=execution.status)
 
 
-def _task(span: Span, until_ms: int) -> Connection:
+def _connection_of_task(span: Span, until_ms: int) -> Connection:
     if span.to_ms is None:
         return Connection(span.lane, span.from_ms, until_ms, RUNNING)
     return Connection(span.lane, span.from_ms, span.to_ms, span.error or SUCCEEDED)

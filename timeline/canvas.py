@@ -66,7 +66,7 @@ def document(title: str, described: str, legend: Iterable[str], scale: Scale, ma
     )
 
 
-def labelled(label: str, note: str, top: int) -> list[str]:
+def row_label(label: str, note: str, top: int) -> list[str]:
     """Returns a row's label, and below it the lines of its note."""
     marks = [f'<text class="g" x="{EDGE}" y="{top + 12}">{escape(label)}</text>']
     for line, text in enumerate(note.split("\n")):
@@ -74,7 +74,7 @@ def labelled(label: str, note: str, top: int) -> list[str]:
     return marks
 
 
-def room_of(note: str) -> int:
+def label_height(note: str) -> int:
     """Returns the height of a label with its note."""
     return 20 + 14 * (1 + note.count("\n"))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-OVER = ("stopped", "ended")
+ENDS_FOR_GOOD = ("stopped", "ended")
 """The end of a connection after which no other is wanted."""
 
 
@@ -107,7 +107,7 @@ def gaps(connections: Iterable[Connection], until_ms: int) -> list[Gap]:
     for connection, following in zip_longest(ordered, ordered[1:]):
         if covered_ms is None or connection.end_ms >= covered_ms:
             covered_ms, cause = connection.end_ms, connection.ended_by
-        if connection.ended_by in OVER:
+        if connection.ended_by in ENDS_FOR_GOOD:
             over_ms = max(over_ms, connection.end_ms)
         next_ms = until_ms if following is None else min(following.from_ms, until_ms)
         # A connection that closes after the stop, even with an error, leaves no gap.

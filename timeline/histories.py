@@ -25,7 +25,7 @@ class HistoryError(Exception):
     """The input is no history, or an incomplete one; the message says what is wrong or missing."""
 
 
-def page_of(answer: object) -> list[Event]:
+def read_page(answer: object) -> list[Event]:
     """Returns the events of one answer, oldest first; raises HistoryError if it is no such answer."""
     events = answer.get("events") if isinstance(answer, Mapping) else answer
     if not isinstance(events, list):
@@ -33,11 +33,11 @@ def page_of(answer: object) -> list[Event]:
     if not events:
         raise HistoryError("it has no events")
     for place, event in enumerate(events):
-        _check(event, f"events[{place}]")
+        _check_event(event, f"events[{place}]")
     return sorted((_in_seconds(event) for event in events), key=lambda event: int(event["id"]))
 
 
-def histories(pages: Sequence[tuple[str, Sequence[Event]]]) -> list[list[Event]]:
+def join_histories(pages: Sequence[tuple[str, Sequence[Event]]]) -> list[list[Event]]:
     """Returns the history of each execution, in the order of their first pages; `pages` are named for messages.
 
     Raises HistoryError if a page is missing, or belongs to no execution.
@@ -57,10 +57,10 @@ def histories(pages: Sequence[tuple[str, Sequence[Event]]]) -> list[list[Event]]
         else:
             found[-1].append(page)
     found[0] += waiting
-    return [_joined(parts) for parts in found]
+    return [_join_pages(parts) for parts in found]
 
 
-def _joined(parts: list[Sequence[Event]]) -> list[Event]:
+def _join_pages(parts: list[Sequence[Event]]) -> list[Event]:
     events: list[Event] = []
     for part in sorted(parts, key=lambda page: int(page[0]["id"])):
         for event in part:
@@ -84,7 +84,7 @@ def _in_seconds(event: Event) -> Event:
     return {**event, "timestamp": float(at)} if isinstance(at, int) and at < _SECONDS_BELOW else event
 
 
-def _check(event: object, where: str) -> None:
+def _check_event(event: object, where: str) -> None:
     if not isinstance(event, Mapping):
         raise HistoryError(f"{where} is no object")
     if type(event.get("id")) is not int or event["id"] < 1:

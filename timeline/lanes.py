@@ -21,7 +21,7 @@ Event = Mapping[str, Any]
 
 _CONTAINERS = ("ParallelState", "MapState", "MapRun", "MapIteration", "Execution")
 _ITERATION_OVER = frozenset({"MapIterationSucceeded", "MapIterationFailed", "MapIterationAborted"})
-ALONE = "B"
+ONLY_LANE = "B"
 """The lane of a machine without a Parallel or a Map."""
 
 
@@ -29,10 +29,10 @@ def with_lanes(history: Sequence[Event]) -> Iterator[tuple[Event, str]]:
     """Yields each event with its lane, "" if it belongs to none."""
     if not any(event["type"] in ("ParallelStateStarted", "MapIterationStarted") for event in history):
         for event in history:
-            yield event, "" if _is_outside(event) else ALONE
+            yield event, "" if _is_outside(event) else ONLY_LANE
         return
     branches = _branches(history)
-    names = _names(history, branches)
+    names = _lane_names(history, branches)
     for event in history:
         yield event, names.get(branches.get(event["id"], 0), "")
 
@@ -65,7 +65,7 @@ def _branches(history: Sequence[Event]) -> dict[int, int]:
     return branches
 
 
-def _names(history: Sequence[Event], branches: Mapping[int, int]) -> dict[int, str]:
+def _lane_names(history: Sequence[Event], branches: Mapping[int, int]) -> dict[int, str]:
     """Returns the lane of each branch."""
     waits: dict[int, bool] = {}
     for event in history:

@@ -27,9 +27,9 @@ def draw(
     """Returns a line for each lane, one for the whole stream, and a scale in seconds, at most `width` + LABEL wide."""
     width = max(20, width)
     lanes = sorted({span.lane for span in spans} | {c.lane for c in connections})
-    lines = [f"{lane:>6} {_lane(lane, spans, connections, until_ms, width)}" for lane in lanes]
-    lines.append(f"stream {_stream(connections, gaps, until_ms, width)}")
-    lines.append(f"{'s':>6} {_scale(until_ms, width)}")
+    lines = [f"{lane:>6} {_lane_line(lane, spans, connections, until_ms, width)}" for lane in lanes]
+    lines.append(f"stream {_stream_line(connections, gaps, until_ms, width)}")
+    lines.append(f"{'s':>6} {_scale_line(until_ms, width)}")
     return lines
 
 
@@ -44,7 +44,7 @@ def draw_gaps(streams: Sequence[Sequence[Gap]], until_ms: int, width: int = 96) 
     return lines
 
 
-def _lane(lane: str, spans: Sequence[Span], connections: Sequence[Connection], until_ms: int, width: int) -> str:
+def _lane_line(lane: str, spans: Sequence[Span], connections: Sequence[Connection], until_ms: int, width: int) -> str:
     cells = [NOTHING] * width
     for span in spans:
         if span.lane == lane:
@@ -55,7 +55,7 @@ def _lane(lane: str, spans: Sequence[Span], connections: Sequence[Connection], u
     return "".join(cells).rstrip()
 
 
-def _stream(connections: Sequence[Connection], gaps: Sequence[Gap], until_ms: int, width: int) -> str:
+def _stream_line(connections: Sequence[Connection], gaps: Sequence[Gap], until_ms: int, width: int) -> str:
     cells = [NOTHING] * width
     for connection in connections:
         _fill(cells, connection.from_ms, connection.end_ms, until_ms, CONNECTED)
@@ -81,7 +81,7 @@ def _fill(cells: list[str], from_ms: int, to_ms: int | None, until_ms: int, mark
     cells[first : last + 1] = mark * (last + 1 - first)
 
 
-def _scale(until_ms: int, width: int) -> str:
+def _scale_line(until_ms: int, width: int) -> str:
     text = ""
     for step in range(6):
         column = step * width // 5

@@ -68,7 +68,7 @@ def rows(history: Iterable[Event]) -> list[Row]:
     for event, lane in with_lanes(events):
         at_ms = timestamp_ms(event)
         start_ms = at_ms if start_ms is None else start_ms
-        what, error = _reading(event, only_functions)
+        what, error = _row_of_event(event, only_functions)
         if not lane or not what:
             continue
         if what == "task_ended":
@@ -116,7 +116,7 @@ def _calls_function(event: Event) -> bool:
     return bool(event.get("taskStartedEventDetails", {}).get("resourceType", "lambda") == "lambda")
 
 
-def _reading(event: Event, only_functions: bool) -> tuple[str, str]:
+def _row_of_event(event: Event, only_functions: bool) -> tuple[str, str]:
     kind = event["type"]
     if kind == "WaitStateEntered":
         return "wait_started", ""

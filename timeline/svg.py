@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from timeline.canvas import BETWEEN, EDGE, HEAD, LABELS, TOP, WIDTH, Scale, document, duration, labelled, room_of
+from timeline.canvas import BETWEEN, EDGE, HEAD, LABELS, TOP, WIDTH, Scale, document, duration, label_height, row_label
 from timeline.coverage import Connection, Gap, overlaps
 from timeline.spans import Span
 
@@ -36,7 +36,7 @@ def draw(groups: Sequence[Group], until_ms: int, title: str) -> str:
     marks: list[str] = []
     top = TOP
     for group in groups:
-        drawn, height = _group(group, scale, top)
+        drawn, height = _group_marks(group, scale, top)
         marks += drawn
         top += height + BETWEEN
     described = "; ".join(f"{group.label}: {group.note}" for group in groups)
@@ -44,29 +44,29 @@ def draw(groups: Sequence[Group], until_ms: int, title: str) -> str:
     return document(title, described, _legend(HEAD + 18, with_repairs=with_repairs), scale, marks, top)
 
 
-def _group(group: Group, scale: Scale, top: int) -> tuple[list[str], int]:
+def _group_marks(group: Group, scale: Scale, top: int) -> tuple[list[str], int]:
     lanes = sorted({span.lane for span in group.spans} | {c.lane for c in group.connections}, key=lambda n: (len(n), n))
-    marks = labelled(group.label, group.note, top)
+    marks = row_label(group.label, group.note, top)
     at = top
     for lane in lanes:
         marks.append(f'<text class="s" x="{LABELS - 8}" y="{at + 11}" text-anchor="end">{escape(lane)}</text>')
-        idle = [(s.from_ms, _end(s, scale)) for s in group.spans if s.lane == lane and s.kind == "wait"]
-        marks += scale.rects("wait", ((*each, _words("waiting", *each)) for each in idle), at + 5, 4)
+        idle = [(s.from_ms, _end_ms(s, scale)) for s in group.spans if s.lane == lane and s.kind == "wait"]
+        marks += scale.rects("wait", ((*each, _interval("waiting", *each)) for each in idle), at + 5, 4)
         own = [c for c in group.connections if c.lane == lane]
-        marks += scale.rects("open", ((c.from_ms, c.to_ms, _said(c)) for c in own), at + 1, _LANE - 4)
+        marks += scale.rects("open", ((c.from_ms, c.to_ms, _tooltip(c)) for c in own), at + 1, _LANE - 4)
         at += _LANE
-    marks += _stream(group, scale, at + 2)
-    return marks, max(at + _STREAM - top, room_of(group.note))
+    marks += _stream_marks(group, scale, at + 2)
+    return marks, max(at + _STREAM - top, label_height(group.note))
 
 
-def _stream(group: Group, scale: Scale, top: int) -> list[str]:
+def _stream_marks(group: Group, scale: Scale, top: int) -> list[str]:
     ordered = sorted(group.connections, key=lambda c: (c.from_ms, c.end_ms))
-    both = [(*each, _words("overlap", *each)) for each in overlaps(ordered)]
-    missed = [(gap.from_ms, gap.to_ms, _gap_words(gap)) for gap in group.gaps]
+    both = [(*each, _interval("overlap", *each)) for each in overlaps(ordered)]
+    missed = [(gap.from_ms, gap.to_ms, _gap_tooltip(gap)) for gap in group.gaps]
     repaired = [mark for mark, gap in zip(missed, group.gaps, strict=True) if gap.is_repaired]
     return [
         f'<text class="s" x="{LABELS - 8}" y="{top + 13}" text-anchor="end">stream</text>',
-        *scale.rects("open", ((c.from_ms, c.end_ms, _said(c)) for c in ordered), top + 6, 6),
+        *scale.rects("open", ((c.from_ms, c.end_ms, _tooltip(c)) for c in ordered), top + 6, 6),
         *scale.rects("both", both, top + 2, 10),
         *scale.rects("gap", missed, top + 4, 16),
         *scale.rects("repaired", repaired, top + 10.5, 3),
@@ -84,19 +84,19 @@ def _legend(top: int, *, with_repairs: bool) -> list[str]:
     return marks
 
 
-def _end(span: Span, scale: Scale) -> int:
+def _end_ms(span: Span, scale: Scale) -> int:
     return scale.until_ms if span.to_ms is None else span.to_ms
 
 
-def _said(connection: Connection) -> str:
-    return _words(f"lane {connection.lane}", connection.from_ms, connection.to_ms) + f", {connection.ended_by}"
+def _tooltip(connection: Connection) -> str:
+    return _interval(f"lane {connection.lane}", connection.from_ms, connection.to_ms) + f", {connection.ended_by}"
 
 
-def _gap_words(gap: Gap) -> str:
-    return f"{_words('gap', gap.from_ms, gap.to_ms)}, after {gap.cause}{f'; {gap.state}' if gap.state else ''}"
+def _gap_tooltip(gap: Gap) -> str:
+    return f"{_interval('gap', gap.from_ms, gap.to_ms)}, after {gap.cause}{f'; {gap.state}' if gap.state else ''}"
 
 
-def _words(what: str, from_ms: int, to_ms: int) -> str:
+def _interval(what: str, from_ms: int, to_ms: int) -> str:
     return f"{what}: {from_ms / 1000:.3f} to {to_ms / 1000:.3f} s, {duration((to_ms - from_ms) / 1000)}"
 
 
@@ -104,7 +104,7 @@ def _words(what: str, from_ms: int, to_ms: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class BarRow:
     """A row: how much came in each second, from the first second on."""
 
     label: str
@@ -112,7 +112,7 @@ class Series:
     per_s: Sequence[int]
 
 
-def draw_bars(rows: Sequence[Series], mark_s: int, mark_says: str, title: str) -> str:
+def draw_bars(rows: Sequence[BarRow], mark_s: int, mark_says: str, title: str) -> str:
     """Returns the rows as an SVG document, with a line at the second `mark_s` that has the label `mark_says`."""
     seconds = max((len(row.per_s) for row in rows), default=1)
     most = max((count for row in rows for count in row.per_s), default=0) or 1
@@ -120,8 +120,8 @@ def draw_bars(rows: Sequence[Series], mark_s: int, mark_says: str, title: str) -
     marks: list[str] = []
     top = TOP
     for row in rows:
-        height = max(_HEIGHT, room_of(row.note))
-        marks += [*labelled(row.label, row.note, top), *_bars(row, scale, top + height, most)]
+        height = max(_HEIGHT, label_height(row.note))
+        marks += [*row_label(row.label, row.note, top), *_bar_marks(row, scale, top + height, most)]
         top += height + BETWEEN
     x = f"{scale.x(mark_s * 1000):.1f}"
     marks.append(f'<line class="gap-line" x1="{x}" x2="{x}" y1="{HEAD + 26}" y2="{top - BETWEEN}"/>')
@@ -130,7 +130,7 @@ def draw_bars(rows: Sequence[Series], mark_s: int, mark_says: str, title: str) -
     return document(title, described, [], scale, marks, top)
 
 
-def _bars(row: Series, scale: Scale, bottom: int, most: int) -> list[str]:
+def _bar_marks(row: BarRow, scale: Scale, bottom: int, most: int) -> list[str]:
     width = f"{max(0.5, (WIDTH - LABELS - EDGE) / scale.until_ms * 1000 - 0.2):.2f}"
     marks = []
     for second, count in enumerate(row.per_s):

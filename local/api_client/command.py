@@ -6,9 +6,9 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from local.api_client.http_client import HERE, Api, exit_status
+from local.api_client.http_client import LOCAL_HOST, Api, exit_status
 from local.options import read_port
-from local.printable import printable_lines, saying
+from local.printable import printable_lines, report_if_slow
 from streamkeeper.exceptions import phrase
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def add(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 for a 2XX answer, else the exit status of the refusal; raises UserError."""
-    api = here(os.environ, arguments.url, sign=arguments.sign)
-    with saying(f"{api.url} has not answered yet; waiting."):
+    api = choose_api(os.environ, arguments.url, sign=arguments.sign)
+    with report_if_slow(f"{api.url} has not answered yet; waiting."):
         answer = api.request(arguments.method, arguments.path)
     print(printable_lines(answer.body))
     if answer.is_success:
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     return exit_status(answer.refusal)
 
 
-def here(environment: Mapping[str, str], url: str | None, *, sign: bool, session: "Session | None" = None) -> Api:
+def choose_api(environment: Mapping[str, str], url: str | None, *, sign: bool, session: "Session | None" = None) -> Api:
     """Returns the API at `url`, or else at STREAMKEEPER_URL, or else of the run on this machine; raises UserError."""
-    address = url or environment.get("STREAMKEEPER_URL") or f"http://{HERE}:{read_port(environment)}"
+    address = url or environment.get("STREAMKEEPER_URL") or f"http://{LOCAL_HOST}:{read_port(environment)}"
     return Api(address, environment.get("STREAMKEEPER_API_KEY", ""), sign=sign, session=session)

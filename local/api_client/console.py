@@ -2,8 +2,8 @@
 
 A browser cannot sign, so the page of a stage with `api_auth: iam` cannot be opened by its address. Here each request
 of the page is signed, or given the key, on its way. Invariants: no credential reaches the browser; a request is refused
-unless its path begins with a secret word, new each time, and if it comes from another host's page (local/own_hosts.py);
-the API's answers are passed on unchanged, except event streams, which are kept open here.
+unless its path begins with a secret word, new each time, and if it comes from another host's page
+(local/host_check.py); the API's answers are passed on unchanged, except event streams, which are kept open here.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from handlers.api.problems import Problem
-from local import own_hosts
+from local import host_check
 from local.api_client import live_tail
-from local.api_client.command import ADDRESS_HELP, ENVIRONMENT, here
+from local.api_client.command import ADDRESS_HELP, ENVIRONMENT, choose_api
 from local.api_client.http_client import Api, exit_status, new_session
 from local.listener import HOST, Listener, bind
-from local.options import whole
+from local.options import whole_number
 from local.printable import printable
 from local.user_error import UserError
 
@@ -59,16 +59,16 @@ def add(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serves until a signal; returns the exit status of a refusal; raises UserError."""
-    port = whole("--port", arguments.port, 0, 65_535)
-    api = here(os.environ, arguments.url, sign=arguments.sign, session=new_session())
+    port = whole_number("--port", arguments.port, 0, 65_535)
+    api = choose_api(os.environ, arguments.url, sign=arguments.sign, session=new_session())
     first = api.request("GET", "/connections?limit=1")
     if not first.is_success:
         print(f"streamkeeper: {api.url} refuses: {printable(str(first.refusal))}", file=sys.stderr)
         return exit_status(first.refusal)
-    return asyncio.run(_served(api, port))
+    return asyncio.run(_serve(api, port))
 
 
-def app(api: Api, word: str) -> Starlette:
+def make_app(api: Api, word: str) -> Starlette:
     """The application that passes on the API's answers below `/<word>/`."""
 
     async def guarded(request: Request) -> Response:
@@ -78,7 +78,7 @@ def app(api: Api, word: str) -> Starlette:
         # Undecoded, because an encoded slash is not a slash.
         path = request.scope["raw_path"].decode("ascii", "replace").removeprefix(f"/{word}")
         query = request.scope["query_string"].decode("ascii", "replace")
-        if request.method == "GET" and path.endswith("/events") and live_tail.wants(request.headers):
+        if request.method == "GET" and path.endswith("/events") and live_tail.accepts_event_stream(request.headers):
             return await tailed(path, query, request.headers.get("last-event-id"))
         tags = {name: request.headers[name] for name in _CONDITIONS if name in request.headers}
         return await answered(request.method, f"{path}?{query}" if query else path, tags)
@@ -89,25 +89,27 @@ def app(api: Api, word: str) -> Starlette:
         async def page(after: str) -> Response:
             return await answered("GET", f"{path}?{urlencode({**known, 'after': after})}")
 
-        return await live_tail.tail(page, last_event_id or known.get("after", ""), EVERY_S)
+        return await live_tail.stream_pages(page, last_event_id or known.get("after", ""), EVERY_S)
 
     async def answered(method: str, target: str, headers: Mapping[str, str] | None = None) -> Response:
         try:
             answer = await asyncio.to_thread(api.request, method, target, headers)
         except UserError as mistake:
-            return own_hosts.answer(Problem("unavailable", str(mistake)))
+            return host_check.problem_response(Problem("unavailable", str(mistake)))
         if answer.status in _DENIED:
             # With the status of the answer, the page would request a key, which would not help.
-            return own_hosts.answer(Problem("unavailable", f"The API refuses these credentials: {answer.refusal}"))
+            return host_check.problem_response(
+                Problem("unavailable", f"The API refuses these credentials: {answer.refusal}")
+            )
         passed = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
         return Response(answer.body, answer.status, passed)
 
     return Starlette(routes=[Route("/{path:path}", guarded, methods=["GET", "POST", "DELETE"])])
 
 
-async def _served(api: Api, port: int) -> int:
+async def _serve(api: Api, port: int) -> int:
     word = secrets.token_urlsafe(16)
-    listener = Listener(app(api, word), bind(port, "the page", "--port"))
+    listener = Listener(make_app(api, word), bind(port, "the page", "--port"))
     await listener.start()
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()

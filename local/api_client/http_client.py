@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SERVICE = "execute-api"
 _AWS = re.compile(r"[a-z0-9-]+\.execute-api\.([a-z0-9-]+)\.(.+)")
 # The host of the run on this machine.
-HERE = "127.0.0.1"
+LOCAL_HOST = "127.0.0.1"
 _CHECK = "Is the address right (--url, STREAMKEEPER_URL or PORT), and does the service run there?"
 _METHODS = ("GET", "POST", "PUT", "DELETE")
 # botocore by itself reads AWS_DEFAULT_REGION but not AWS_REGION, the variable of the other SDKs.
@@ -53,7 +53,7 @@ def exit_status(refusal: Refused) -> int:
 
 
 @contextlib.contextmanager
-def as_user_errors() -> Iterator[None]:
+def explain_client_errors() -> Iterator[None]:
     """Raises the client's errors as UserErrors, but not a refusal of the API."""
     try:
         yield
@@ -74,7 +74,7 @@ class Api:
     """
 
     def __init__(self, url: str, key: str = "", *, sign: bool = False, session: Session | None = None) -> None:
-        with as_user_errors():
+        with explain_client_errors():
             self._transport = Transport(url, key, TIMEOUT_S)
         self.url, self.session = self._transport.url, session
         match = _AWS.fullmatch(self._transport.address.host or "")
@@ -87,7 +87,7 @@ class Api:
         Raises UserError if the request cannot be made, signed or delivered.
         """
         outcome = self.send(Send(method, path, headers or {}, body))
-        with as_user_errors():
+        with explain_client_errors():
             if isinstance(outcome, StreamkeeperError):
                 raise outcome
         assert outcome is not None, "a request has an outcome"
@@ -102,7 +102,7 @@ class Api:
         if "#" in request.path:
             raise UserError("The path has a #, which is never sent; in a stream id write %23.")
         if self._is_signed:
-            request = replace(request, headers=self._signed(request))
+            request = replace(request, headers=self._signed_headers(request))
         if not all(_HEADER.fullmatch(value) for value in request.headers.values()):
             raise UserError(
                 f"The request to {self._transport.origin} cannot be sent: a credential or the region has a character "
@@ -110,7 +110,7 @@ class Api:
             )
         return self._transport.send(request)
 
-    def _signed(self, request: Send) -> dict[str, str]:
+    def _signed_headers(self, request: Send) -> dict[str, str]:
         """The headers with those of the signature, which is made of the address as it will be sent."""
         signed = AWSRequest(request.method, str(parse_url(self.url + request.path)), request.headers, request.body)
         session = self.session or new_session()

@@ -23,7 +23,7 @@ EVERY_S, SILENT_S = 0.5, 15.0
 Page = Callable[[str], Awaitable[Response]]
 
 
-async def tail(page: Page, after: str, every_s: float = EVERY_S) -> Response:
+async def stream_pages(page: Page, after: str, every_s: float = EVERY_S) -> Response:
     """Returns the open answer, or the refusal of the first page; `every_s` is the time between two pages."""
     first = await page(after)
     if first.status_code != 200:
@@ -58,6 +58,6 @@ async def _messages(page: Page, after: str, body: bytes, every_s: float) -> Asyn
         body = bytes(answered.body)
 
 
-def wants(headers: Any) -> bool:
+def accepts_event_stream(headers: Any) -> bool:
     """Whether the request accepts an event stream."""
     return event_pages.representation(headers.get("accept", "")) == event_pages.EVENT_STREAM

@@ -23,7 +23,7 @@ SAMPLE = 1000
 
 
 @dataclass(frozen=True)
-class Table:
+class ColumnTable:
     """The columns of one stream, with their types; `misfits` counts, by column, the values that did not fit."""
 
     columns: tuple[tuple[str, JsonPath, str], ...]
@@ -49,20 +49,20 @@ class Table:
         row = dataframes.row(event)
         body = parse_json(event["data"]) if self.columns and event.get("data") is not None else None
         for name, path, kind in self.columns:
-            row[name] = _cell(body, path, kind)
+            row[name] = _convert_value(body, path, kind)
             if row[name] is None and at(body, path)[0]:
                 self.misfits[name] += 1
         return row
 
 
-def table(columns: Iterable[Column], known: Mapping[str, str], sample: Iterable[Mapping[str, Any]]) -> Table:
+def make_table(columns: Iterable[Column], known: Mapping[str, str], sample: Iterable[Mapping[str, Any]]) -> ColumnTable:
     """The table; a type comes from the archive if it knows one, or else from the profile or the first events."""
     bodies = [parse_json(event["data"]) for event in sample if event.get("data") is not None]
-    found = ((one.name, one.path, known.get(one.name) or one.kind or _inferred(bodies, one.path)) for one in columns)
-    return Table(tuple(found))
+    found = ((one.name, one.path, known.get(one.name) or one.kind or _infer_type(bodies, one.path)) for one in columns)
+    return ColumnTable(tuple(found))
 
 
-def _inferred(bodies: Iterable[Any], path: JsonPath) -> str:
+def _infer_type(bodies: Iterable[Any], path: JsonPath) -> str:
     values = [value for there, value in (at(body, path) for body in bodies) if there]
     if values and all(isinstance(value, bool) for value in values):
         return "boolean"
@@ -74,7 +74,7 @@ def _inferred(bodies: Iterable[Any], path: JsonPath) -> str:
     return "int64" if all(isinstance(value, int) and value in _INT64 for value in values) else "string"
 
 
-def _cell(body: Any, path: JsonPath, kind: str) -> Any:
+def _convert_value(body: Any, path: JsonPath, kind: str) -> Any:
     there, value = at(body, path)
     if not there:
         return None

@@ -17,12 +17,12 @@ from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import ProfileError
 from handlers.profile.columns_field import Column, of_profile
 from handlers.profile.parse import parse
-from local.archive.run import Archive, over_until
-from local.options import whole
-from local.printable import printable, saying
+from local.archive.run import Archive, end_of_settled_hours
+from local.options import whole_number
+from local.printable import printable, report_if_slow
 from local.profiles import folders
-from local.profiles.profile_files import placeholders, profile_text
-from local.streams import asking
+from local.profiles.profile_files import placeholders, read_profile_text
+from local.streams import api_session
 from local.user_error import UserError
 from streamkeeper.archive_places import place_at
 from streamkeeper.exceptions import InvalidRequest
@@ -44,11 +44,11 @@ def add(subparsers: Any) -> None:
         "archive demo --to s3://my-bucket/events --tables --stage prod --jobs 8",
     ]
     exits = {1: "the API refused, or events may have left the tables before they were archived"}
-    parser = asking.verb(subparsers, "archive", words, examples, stream=False, exits=exits)
-    parser.add_argument("streams", nargs="+", metavar="STREAM", help=asking.STREAM_HELP)
+    parser = api_session.add_verb(subparsers, "archive", words, examples, stream=False, exits=exits)
+    parser.add_argument("streams", nargs="+", metavar="STREAM", help=api_session.STREAM_HELP)
     parser.add_argument("--to", required=True, metavar="PLACE", help="s3://BUCKET/PREFIX, or a folder")
     parser.add_argument(
-        "--from", dest="from_at", type=asking.instant, metavar="WHEN", help="the first hour of a new archive"
+        "--from", dest="from_at", type=api_session.read_instant, metavar="WHEN", help="the first hour of a new archive"
     )
     parser.add_argument("--follow", action="store_true", help="continue with each new hour after its end, until Ctrl-C")
     parser.add_argument("--tables", action="store_true", help="read the tables directly, with AWS credentials")
@@ -58,27 +58,27 @@ def add(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
-@asking.refusals
+@api_session.print_refusals
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once all finished hours are archived, 1 if events may have left before that; raises UserError."""
     if arguments.stage and not arguments.tables:
         raise UserError("--stage works only with --tables; for the API of a stage give --url.")
-    jobs = whole("--jobs", arguments.jobs, 1, 64)
-    with _sentences(arguments.to):
-        at_ms, archives = _archives(arguments, jobs)
+    jobs = whole_number("--jobs", arguments.jobs, 1, 64)
+    with _explain_failures(arguments.to):
+        at_ms, archives = _open_archives(arguments, jobs)
         from_ms = at_ms(arguments.from_at) if arguments.from_at else None
-    return archived(arguments, from_ms, at_ms, archives)
+    return run_archives(arguments, from_ms, at_ms, archives)
 
 
-def archived(
+def run_archives(
     arguments: argparse.Namespace, from_ms: int | None, at_ms: Callable[[str], int], archives: Sequence[Archive]
 ) -> int:
     """Returns as `run`."""
     while True:
-        until_ms = over_until(at_ms(NOW))
+        until_ms = end_of_settled_hours(at_ms(NOW))
         for archive in archives:
             try:
-                with _sentences(arguments.to), saying(f"archiving {printable(archive.stream_id)} …"):
+                with _explain_failures(arguments.to), report_if_slow(f"archiving {printable(archive.stream_id)} …"):
                     if not archive.run(until_ms, from_ms) and not arguments.follow:
                         words = "nothing new to archive; an hour is archived 16 minutes after its end"
                         archive.say(f"{archive.stream_id}: {words}")
@@ -93,7 +93,7 @@ def archived(
 
 
 @contextlib.contextmanager
-def _sentences(place: str) -> Iterator[None]:
+def _explain_failures(place: str) -> Iterator[None]:
     """Raises as a UserError that the tables or the place cannot be used."""
     try:
         yield
@@ -105,38 +105,38 @@ def _sentences(place: str) -> Iterator[None]:
         raise UserError(f"{place} cannot be used: {why}.") from None
 
 
-def _archives(arguments: argparse.Namespace, jobs: int) -> tuple[Callable[[str], int], list[Archive]]:
+def _open_archives(arguments: argparse.Namespace, jobs: int) -> tuple[Callable[[str], int], list[Archive]]:
     """Reads an instant by the clock that says which hours are over, and the archives."""
     # Imported late: boto3 and the reader of tables take a while.
-    from local.archive.event_readers import ByApi, ByTables
-    from local.redrive.stage import connect
+    from local.archive.event_readers import ApiReader, TableReader
+    from local.redrive.stage import connect_redrive_stage
 
-    source: ByApi | ByTables
-    environment = folders.chosen(arguments)
+    source: ApiReader | TableReader
+    environment = folders.environment_of(arguments)
     try:
         place = place_at(arguments.to)
     except InvalidRequest:
         raise UserError(f"--to must be s3://BUCKET/PREFIX or a folder, not {arguments.to!r}.") from None
     if arguments.tables:
-        source = ByTables(connect(arguments.stage), environment)
+        source = TableReader(connect_redrive_stage(arguments.stage), environment)
     else:
-        source = ByApi(asking.streams(arguments, math.inf if arguments.follow else PATIENT_S))
+        source = ApiReader(api_session.open_session(arguments, math.inf if arguments.follow else PATIENT_S))
     return source.at_ms, [
         Archive(stream_id, source, place, columns, _say, jobs, keep_days=keep_days)
         for stream_id in arguments.streams
-        for columns, keep_days in [_of_profile(stream_id, environment)]
+        for columns, keep_days in [_columns_and_keep_days(stream_id, environment)]
     ]
 
 
-def _of_profile(stream_id: str, environment: dict[str, str]) -> tuple[tuple[Column, ...], int]:
+def _columns_and_keep_days(stream_id: str, environment: dict[str, str]) -> tuple[tuple[Column, ...], int]:
     """The columns of the stream's profile, as this machine has it, and its `keep_days`, 0 if it has none."""
     name = stream_id.partition(":")[0]
-    path = folders.known(environment).get(name)
+    path = folders.known_profiles(environment).get(name)
     if path is None:
-        words = folders.no_profile(name, environment)
+        words = folders.unknown_profile_sentence(name, environment)
         _say(f"{stream_id}: archived without the columns and keep_days of its profile. {words}")
         return (), 0
-    text = profile_text(path)
+    text = read_profile_text(path)
     try:
         table = tomllib.loads(text)
         parse(name, table, placeholders(text))  # a mistake would be in each file of the archive

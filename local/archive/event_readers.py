@@ -19,7 +19,7 @@ from handlers.redrive.redriving import Stage
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
 from local.profiles import folders, profile_files
-from local.streams.asking import Streams
+from local.streams.api_session import ApiSession
 from local.user_error import UserError
 from streamkeeper.bulk import Page, instant_ms, written
 from streamkeeper.following import by_its_clock
@@ -32,10 +32,10 @@ ENTRIES = 1000
 MOST = 10**12
 
 
-class ByApi:
+class ApiReader:
     """Reads from the API."""
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: ApiSession) -> None:
         self._streams = streams
 
     def pages(self, stream_id: str, from_ms: int, to_ms: int, limit: int | None = None) -> Iterator[Page]:
@@ -46,15 +46,15 @@ class ByApi:
 
     def at_ms(self, written: str) -> int:
         """An instant by the API's clock: this machine's may be hours ahead, and an hour that is not over has no end."""
-        [at] = self._streams.performed(by_its_clock(written))
+        [at] = self._streams.perform(by_its_clock(written))
         return instant_ms(at or "")
 
     def is_by_key(self, stream_id: str) -> bool:
         """See Tables."""
-        return "order" in self._streams.ask("GET", path_of(stream_id, "/events"), {"limit": 1})
+        return "order" in self._streams.request("GET", path_of(stream_id, "/events"), {"limit": 1})
 
 
-class ByTables:
+class TableReader:
     """Reads the tables of a deployed stage, or of the run on this machine; `environment` names the user's profiles.
 
     Every method may raise StoreUnavailable.
@@ -71,7 +71,7 @@ class ByTables:
         if stream_id in layouts:
             events = self._events(stream_id, layouts[stream_id], from_ms, to_ms)
         else:
-            events = _merged({one: self._events(one, layout, from_ms, to_ms) for one, layout in layouts.items()})
+            events = _merge_parts({one: self._events(one, layout, from_ms, to_ms) for one, layout in layouts.items()})
         chosen = itertools.islice(events, limit)
         while page := list(itertools.islice(chosen, ENTRIES)):
             yield page
@@ -92,7 +92,7 @@ class ByTables:
 
     def _layouts(self, stream_id: str) -> dict[str, Layout]:
         """The layout of the stream, or of each of its parts that was ever started."""
-        known = folders.known(self._environment)
+        known = folders.known_profiles(self._environment)
         parts = profile_files.parts_of(stream_id, known)
         read = ((one, self._records.layout(one)) for one in parts or (stream_id,))
         layouts = {one: layout for one, layout in read if layout is not None}
@@ -104,7 +104,7 @@ class ByTables:
         return layouts
 
 
-def _merged(parts: Mapping[str, Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+def _merge_parts(parts: Mapping[str, Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
     """The events of the parts in the order of arrival, each with its part and its position in the whole."""
 
     def keyed(number: int, part_id: str) -> Iterator[tuple[str, int, str, dict[str, Any]]]:
@@ -119,8 +119,8 @@ def _merged(parts: Mapping[str, Iterator[dict[str, Any]]]) -> Iterator[dict[str,
         yield event | {"position": part_places.written(places, tag_of(part_id)), "stream": part_id}
 
 
-def of_stage(name: str) -> ByTables:
+def reader_of_stage(name: str) -> TableReader:
     """The tables of a stage, "local" for the run on this machine, for the client; raises UserError."""
-    from local.redrive.stage import connect
+    from local.redrive.stage import connect_redrive_stage
 
-    return ByTables(connect(None if name == "local" else name), os.environ)
+    return TableReader(connect_redrive_stage(None if name == "local" else name), os.environ)

@@ -39,9 +39,9 @@ class HourFiles:
     def close(self) -> list[Path]:
         """The complete files, in the order of their rows; none if there was no row."""
         self._write()
-        self._end()
+        self._close_file()
         if len(self._files) > 1 and self._files[-1].stat().st_size < self._least:
-            self._join()
+            self._join_last_two()
         return self._files
 
     def _write(self) -> None:
@@ -57,16 +57,16 @@ class HourFiles:
         writer.write_table(pyarrow.Table.from_pylist(self._rows, schema=self._schema))
         self._rows, self._bytes = [], 0
         if sink.tell() >= self._most:
-            self._end()
+            self._close_file()
 
-    def _end(self) -> None:
+    def _close_file(self) -> None:
         if self._open is not None:
             writer, sink = self._open
             writer.close()
             sink.close()
             self._open = None
 
-    def _join(self) -> None:
+    def _join_last_two(self) -> None:
         """Joins the last two files, a row group at a time."""
         parquet = dataframes.imported("pyarrow.parquet")
         last, before = self._files.pop(), self._files[-1]

@@ -21,9 +21,9 @@ from handlers.api.queries import FOR_EVER
 from handlers.api.verdict import counted
 from handlers.profile.columns_field import Column
 from local.archive import columns, files
-from local.archive.columns import Table
+from local.archive.columns import ColumnTable
 from local.archive.files import HourFiles
-from local.user_error import UserError, os_errors
+from local.user_error import UserError, explain_os_errors
 from streamkeeper import dataframes
 from streamkeeper.archive_places import Place
 from streamkeeper.bulk import HOUR_MS, Page, Tables, folder_of, instant_ms, state_of, written
@@ -38,7 +38,7 @@ def hour_of(at_ms: int) -> int:
     return at_ms - at_ms % HOUR_MS
 
 
-def over_until(now_ms: int) -> int:
+def end_of_settled_hours(now_ms: int) -> int:
     """The end of the last hour for which nothing more will be stored."""
     return hour_of(now_ms - SETTLED_MS)
 
@@ -50,7 +50,7 @@ def partition(stream_id: str, hour_ms: int) -> str:
 
 
 @dataclass(frozen=True)
-class Done:
+class ArchivedUnit:
     """The result of a unit: its end, the number of events, that of bodies it lacks, and its files and sizes."""
 
     from_ms: int
@@ -90,27 +90,27 @@ class Archive:
         dataframes.imported("pyarrow")
         self._state = self._read_state()
         by_key, count, misfits = self.source.is_by_key(self.stream_id), 0, Counter[str]()
-        self._say_late(until_ms)
-        begin_ms = self._begin(from_ms, by_key=by_key)
+        self._report_late(until_ms)
+        begin_ms = self._first_hour_ms(from_ms, by_key=by_key)
         self.is_begun = True
         while begin_ms is not None and begin_ms < until_ms:
-            table = self._table(begin_ms)
+            table = self._make_table(begin_ms)
             with ThreadPoolExecutor(self.jobs) as threads:
-                units = list(self._units(begin_ms, until_ms, by_key=by_key))
-                for done in threads.map(lambda unit, table=table: self._archive(table, *unit), units):
+                units = list(self._next_units(begin_ms, until_ms, by_key=by_key))
+                for done in threads.map(lambda unit, table=table: self._archive_unit(table, *unit), units):
                     self._say(done)
                     count += done.events
                     self._save(done.until_ms, table)
             misfits += table.misfits
-            begin_ms = units[-1][1] if by_key else self._next(units[-1][1])
+            begin_ms = units[-1][1] if by_key else self._next_hour_ms(units[-1][1])
         if "until" in self._state and instant_ms(self._state["until"]) < until_ms:
-            self._save(until_ms, columns.table((), {}, ()))  # no event came since
+            self._save(until_ms, columns.make_table((), {}, ()))  # no event came since
         for name, number in misfits.items():
             words = f"{counted(number, 'value')} of {name} with another type, written as null"
             self.say(f"{self.stream_id}: {words}")
         return count
 
-    def _say_late(self, until_ms: int) -> None:
+    def _report_late(self, until_ms: int) -> None:
         """Reports that the last run was so long ago that events may have expired since without being archived."""
         left_ms = until_ms - self.keep_days * DAY_MS
         if self.keep_days and "until" in self._state and instant_ms(self._state["until"]) < left_ms:
@@ -120,7 +120,7 @@ class Archive:
                 f"ended at {self._state['until']}: events received before {written(left_ms)} may be in neither."
             )
 
-    def _begin(self, from_ms: int | None, *, by_key: bool) -> int | None:
+    def _first_hour_ms(self, from_ms: int | None, *, by_key: bool) -> int | None:
         if "until" in self._state:
             known_ms, begun_at = instant_ms(self._state["until"]), self._state.get("from")
             # A command that is started again, such as by a timer, has the same --from.
@@ -129,17 +129,17 @@ class Archive:
                     f"The archive of {self.stream_id} continues at {self._state['until']}: leave out --from; to "
                     f"begin again, remove {state_of(self.stream_id)} and {folder_of(self.stream_id)}/ there."
                 )
-            return known_ms if by_key else self._next(known_ms)
+            return known_ms if by_key else self._next_hour_ms(known_ms)
         if from_ms is not None:
             # Earlier events are not in the archive, so the client reads them elsewhere. Its first hour may not be over.
             self._state["from"] = written(hour_of(from_ms))
-            self._save(hour_of(from_ms), columns.table((), {}, ()))
+            self._save(hour_of(from_ms), columns.make_table((), {}, ()))
             return hour_of(from_ms)
         if by_key:
             raise UserError(f"{self.stream_id} has no order, so its first event is unknown: give --from.")
-        return self._next(0)
+        return self._next_hour_ms(0)
 
-    def _next(self, since_ms: int) -> int | None:
+    def _next_hour_ms(self, since_ms: int) -> int | None:
         """The hour before that of the first event, which may not have come first; None if there is no event."""
         pages = self.source.pages(self.stream_id, since_ms, FOR_EVER, 1)
         first = next(itertools.chain.from_iterable(pages), None)
@@ -147,7 +147,7 @@ class Archive:
             return None
         return max(since_ms, hour_of(instant_ms(first["received_at"])) - HOUR_MS)
 
-    def _table(self, from_ms: int) -> Table:
+    def _make_table(self, from_ms: int) -> ColumnTable:
         known = self._state.get("columns", {})
         sample: Page = []
         if any(one.name not in known and one.kind is None for one in self.columns):
@@ -156,9 +156,9 @@ class Archive:
                 if sample and event["received_at"][:13] != sample[0]["received_at"][:13]:
                     break
                 sample.append(event)
-        return columns.table(self.columns, known, sample)
+        return columns.make_table(self.columns, known, sample)
 
-    def _units(self, from_ms: int, until_ms: int, *, by_key: bool) -> Iterator[tuple[int, int]]:
+    def _next_units(self, from_ms: int, until_ms: int, *, by_key: bool) -> Iterator[tuple[int, int]]:
         """The next units, as many as are read in parallel."""
         for _ in range(self.jobs):
             if from_ms >= until_ms:
@@ -168,10 +168,10 @@ class Archive:
             yield from_ms, end_ms
             from_ms = end_ms
 
-    def _archive(self, table: Table, from_ms: int, until_ms: int) -> Done:
+    def _archive_unit(self, table: ColumnTable, from_ms: int, until_ms: int) -> ArchivedUnit:
         schema, by_hour, left_out = table.schema(), dict[int, HourFiles](), 0
         with contextlib.ExitStack() as held:
-            with os_errors("A temporary file cannot be written", "; TMPDIR chooses another folder"):
+            with explain_os_errors("A temporary file cannot be written", "; TMPDIR chooses another folder"):
                 name = held.enter_context(tempfile.TemporaryDirectory(prefix="streamkeeper-archive-"))
                 for event in itertools.chain.from_iterable(self.source.pages(self.stream_id, from_ms, until_ms)):
                     hour_ms = hour_of(instant_ms(event["received_at"]))
@@ -184,11 +184,11 @@ class Archive:
                 paths_of = {hour_ms: one.close() for hour_ms, one in by_hour.items()}
             size = sum(path.stat().st_size for paths in paths_of.values() for path in paths)
             for hour_ms in range(from_ms, until_ms, HOUR_MS):
-                self._put(partition(self.stream_id, hour_ms), paths_of.get(hour_ms, []))
+                self._upload_hour(partition(self.stream_id, hour_ms), paths_of.get(hour_ms, []))
         events = sum(one.events for one in by_hour.values())
-        return Done(from_ms, until_ms, events, left_out, sum(map(len, paths_of.values())), size)
+        return ArchivedUnit(from_ms, until_ms, events, left_out, sum(map(len, paths_of.values())), size)
 
-    def _put(self, partition: str, paths: list[Path]) -> None:
+    def _upload_hour(self, partition: str, paths: list[Path]) -> None:
         """Uploads the files of an hour, and removes what a killed run has left there."""
         names = [f"{partition}/{path.name}" for path in paths]
         for name, path in zip(names, paths, strict=True):
@@ -197,7 +197,7 @@ class Archive:
             if name not in names:
                 self.place.remove(name)
 
-    def _say(self, done: Done) -> None:
+    def _say(self, done: ArchivedUnit) -> None:
         if done.events:
             words = f"{counted(done.events, 'event')} in {counted(done.files, 'file')}, {done.size_bytes / 1e6:,.1f} MB"
             words += f"; {done.left_out:,} without their bodies (left_out)" if done.left_out else ""
@@ -216,6 +216,6 @@ class Archive:
         assert isinstance(state, dict)
         return state
 
-    def _save(self, until_ms: int, table: Table) -> None:
+    def _save(self, until_ms: int, table: ColumnTable) -> None:
         self._state |= {"until": written(until_ms), "columns": self._state.get("columns", {}) | table.kinds}
         self.place.write(state_of(self.stream_id), json.dumps(self._state, indent=1).encode())

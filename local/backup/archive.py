@@ -26,8 +26,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.dynamodb.client import decode_binary, encode
 from handlers.store.typed_values import Item
-from local.backup.reading import NotRestored
-from local.reached_stage import TRIES, client, region_of_environment
+from local.backup.stream_source import NotRestored
+from local.stage_clients import TRIES, make_client, region_of_environment
 from local.user_error import UserError
 from streamkeeper.archive_places import Bucket, Folder, Place, names_at
 from streamkeeper.exceptions import InvalidRequest
@@ -52,7 +52,7 @@ class Files:
 
     def names(self, folder: str) -> list[str]:
         """Returns the names of the files below a folder, which ends with a slash; raises UserError."""
-        return self._tried("listed", "", lambda: self.place.names(folder.rstrip("/")))
+        return self._explain_errors("listed", "", lambda: self.place.names(folder.rstrip("/")))
 
     def has(self, name: str) -> bool:
         """Returns whether the file exists; raises UserError."""
@@ -60,7 +60,7 @@ class Files:
 
     def find(self, name: str) -> bytes | None:
         """Returns the file's content, None if there is no such file; raises UserError."""
-        return self._tried("read", name, lambda: self.place.read(name))
+        return self._explain_errors("read", name, lambda: self.place.read(name))
 
     def read(self, name: str) -> bytes:
         """Returns the file's content; raises UserError if there is no such file."""
@@ -70,14 +70,17 @@ class Files:
 
     def write(self, name: str, content: bytes) -> None:
         """Writes or replaces the file as a whole; raises UserError."""
-        self._tried("written", name, lambda: self.place.write(name, content))
+        self._explain_errors("written", name, lambda: self.place.write(name, content))
 
     def add(self, name: str, content: bytes) -> None:
         """Writes the file as a whole; raises UserError if another command has written other content meanwhile."""
-        if not self._tried("written", name, lambda: self.place.add(name, content)) and self.read(name) != content:
+        if (
+            not self._explain_errors("written", name, lambda: self.place.add(name, content))
+            and self.read(name) != content
+        ):
             raise UserError(f"Another command writes the backup at {self.address}: let it finish, then run this again.")
 
-    def _tried(self, verb: str, name: str, request: Callable[[], T]) -> T:
+    def _explain_errors(self, verb: str, name: str, request: Callable[[], T]) -> T:
         try:
             return request()
         except OSError as problem:
@@ -96,7 +99,7 @@ def files_at(text: str) -> Files:
     if found is None:
         # Events may be private.
         return Files(Folder(Path(text), 0o700), f"{Path(text)}/", os.strerror(errno.ENOENT))
-    bucket = Bucket(client("s3", TRIES, {"region_name": region_of_environment()}), *found)
+    bucket = Bucket(make_client("s3", TRIES, {"region_name": region_of_environment()}), *found)
     return Files(bucket, f"s3://{bucket.bucket}/{bucket.prefix}", "NoSuchKey")
 
 
@@ -108,23 +111,23 @@ def folder_of(stream_id: str) -> str:
     return f"streams/{name}/"
 
 
-def described(name: str, content: bytes, items: int = 0) -> dict[str, Any]:
+def file_entry(name: str, content: bytes, items: int = 0) -> dict[str, Any]:
     """Returns a file's entry in a manifest."""
     return {"name": name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), "items": items}
 
 
-def packed(items: Iterable[Item]) -> bytes:
+def pack_items(items: Iterable[Item]) -> bytes:
     """Returns the items as compressed lines; the same items give the same bytes."""
     lines = "".join(f'{{"Item":{encode(item)}}}\n' for item in items)
     return gzip.compress(lines.encode(), compresslevel=6, mtime=0)
 
 
-def unpacked(content: bytes) -> list[Item]:
-    """Returns the items of `packed`."""
+def unpack_items(content: bytes) -> list[Item]:
+    """Returns the items of `pack_items`."""
     return [json.loads(line, object_hook=decode_binary)["Item"] for line in gzip.decompress(content).splitlines()]
 
 
-def document(files: Files, name: str) -> dict[str, Any]:
+def read_document(files: Files, name: str) -> dict[str, Any]:
     """Returns a JSON file of a backup; raises UserError."""
     try:
         found: dict[str, Any] = json.loads(files.read(name))
@@ -133,14 +136,14 @@ def document(files: Files, name: str) -> dict[str, Any]:
     return found
 
 
-class Archived:
+class FinishedBackup:
     """A finished backup as a source of streams."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
         if not files.has(MANIFEST) and files.has(BEGUN):
             raise UserError(f"{files.address} has an unfinished backup: the command that began it finishes it.")
-        self.manifest = document(files, MANIFEST)
+        self.manifest = read_document(files, MANIFEST)
         if self.manifest.get("format") != FORMAT:
             had = self.manifest.get("format")
             raise UserError(f"The backup has format {had}, which this version cannot read: use a newer one.")
@@ -155,22 +158,22 @@ class Archived:
         """As `Source`."""
         return list(self._streams)
 
-    def ran(self, stream_id: str) -> bool:
+    def has_run(self, stream_id: str) -> bool:
         """As `Source`."""
         return bool(self._streams[stream_id]["ran"])
 
-    def control(self, stream_id: str) -> list[Item]:
+    def control_records(self, stream_id: str) -> list[Item]:
         """As `Source`."""
-        return unpacked(self._checked(stream_id, CONTROL))
+        return unpack_items(self._read_checked(stream_id, CONTROL))
 
     def events(self, stream_id: str, lease: Item, after: Item | None = None) -> Iterator[list[Item]]:
         """As `Source`, always from the beginning."""
         del lease, after
         for file in self._streams[stream_id]["files"]:
             if file["name"].startswith("events-"):
-                yield unpacked(self._checked(stream_id, file["name"]))
+                yield unpack_items(self._read_checked(stream_id, file["name"]))
 
-    def content(self, stream_id: str, key: str) -> bytes | None:
+    def read_body(self, stream_id: str, key: str) -> bytes | None:
         """As `Source`; the last part of a key is the SHA-256 of the body."""
         if object_name(key) in self._streams[stream_id].get("gone", ()):
             return None
@@ -179,10 +182,10 @@ class Archived:
             raise NotRestored(f"its body {object_name(key)} is damaged in the backup: restore it from another one")
         return content
 
-    def _checked(self, stream_id: str, name: str) -> bytes:
+    def _read_checked(self, stream_id: str, name: str) -> bytes:
         wanted = next(one for one in self._streams[stream_id]["files"] if one["name"] == name)
         content = self._files.find(folder_of(stream_id) + name)
-        if content is None or described(name, content, wanted["items"]) != wanted:
+        if content is None or file_entry(name, content, wanted["items"]) != wanted:
             raise NotRestored(f"its file {name} is damaged in the backup: restore it from another one")
         return content
 

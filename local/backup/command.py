@@ -15,14 +15,14 @@ from typing import Any
 from handlers.api.verdict import counted
 from handlers.fleet.wanted import Pattern
 from handlers.store.typed_values import instant_text, read_text
-from local.backup.archive import Archived, files_at
-from local.backup.moving import Moving, start
-from local.backup.reading import Source, Tables
-from local.backup.stage_places import FORMS, HERE, Place, reached
-from local.backup.taking import Taking
-from local.backup.together import Work
-from local.backup.writing import Restored, Restoring
-from local.options import Wrapped
+from local.backup.archive import FinishedBackup, files_at
+from local.backup.backup_writer import BackupWriter
+from local.backup.parallel_work import Work
+from local.backup.stage_places import FORMS, HERE, Place, open_place
+from local.backup.stream_move import StreamMove, start_copied_stream
+from local.backup.stream_restore import RestoreCounts, StreamRestore
+from local.backup.stream_source import Source, Tables
+from local.options import WrappedHelp
 from local.printable import printable
 from local.user_error import UserError
 
@@ -102,7 +102,7 @@ def _add_move(subparsers: Any) -> None:
 def _parser(subparsers: Any, name: str, words: str, examples: list[str]) -> argparse.ArgumentParser:
     shown = "\n".join(f"  streamkeeper {example}" for example in examples)
     parser: argparse.ArgumentParser = subparsers.add_parser(
-        name, description=words, epilog=f"examples:\n{shown}\n\n{EXIT}", formatter_class=Wrapped
+        name, description=words, epilog=f"examples:\n{shown}\n\n{EXIT}", formatter_class=WrappedHelp
     )
     parser.add_argument("--match", action="append", metavar="PATTERN", help="only these streams (orders:*); repeatable")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
@@ -110,13 +110,13 @@ def _parser(subparsers: Any, name: str, words: str, examples: list[str]) -> argp
 
 
 def _backup(arguments: argparse.Namespace) -> int:
-    place, files, work = reached(arguments.stage), files_at(arguments.to), Work("backup", is_quiet=arguments.json)
+    place, files, work = (open_place(arguments.stage), files_at(arguments.to), Work("backup", is_quiet=arguments.json))
     began_s, tables = time.monotonic(), Tables(place)
-    taking = Taking(tables, files, work.check)
+    taking = BackupWriter(tables, files, work.check)
     match = arguments.match or []
-    begun = taking.begun(place.name, match, _chosen(tables.stream_ids(), match), _now())
+    begun = taking.begin_or_continue(place.name, match, _choose_streams(tables.stream_ids(), match), _now())
     summaries = []
-    for _, summary in work.each(begun["streams"], taking.take):
+    for _, summary in work.run_for_each(begun["streams"], taking.back_up_stream):
         if summary is not None:
             summaries.append(summary)
     if work.refused:
@@ -130,37 +130,37 @@ def _backup(arguments: argparse.Namespace) -> int:
         print(
             f"{counted(len(summaries), 'stream')} in {arguments.to}: {counted(total['events'], 'event')}, "
             f"{counted(total['gaps'], 'gap')}, {counted(total['objects'], 'object')} with a large body, "
-            f"{counted(total['bytes'], 'byte')}, in {seconds:.1f} s{_gone(total['gone'])}"
+            f"{counted(total['bytes'], 'byte')}, in {seconds:.1f} s{_missing_bodies_in_words(total['gone'])}"
         )
     return DONE
 
 
 def _restore(arguments: argparse.Namespace) -> int:
-    place, work = reached(arguments.stage), Work("restore", is_quiet=arguments.json)
+    place, work = open_place(arguments.stage), Work("restore", is_quiet=arguments.json)
     if arguments.start:
         _check_starts(place, "leave out --start")
-    source, label = _source(arguments.source, place)
-    restoring = Restoring(place, label, work.check, replace=arguments.replace)
+    source, label = _open_source(arguments.source, place)
+    restoring = StreamRestore(place, label, work.check, replace=arguments.replace)
 
-    def act(stream_id: str) -> tuple[Restored, bool]:
-        has_run = source.ran(stream_id)
+    def act(stream_id: str) -> tuple[RestoreCounts, bool]:
+        has_run = source.has_run(stream_id)
         restored = restoring.restore(source, stream_id, ran=has_run, dry_run=arguments.dry_run)
         if not (arguments.start and has_run) or arguments.dry_run:
             return restored, False
         stopped_at = read_text(restoring.tables.lease(stream_id) or {}, "stop_at") or ""
-        return restored, start(place, stream_id, stopped_at, work.check)
+        return restored, start_copied_stream(place, stream_id, stopped_at, work.check)
 
-    ids = _chosen(source.stream_ids(), arguments.match)
-    return _shown(work, ids, act, arguments, "would be restored" if arguments.dry_run else "restored")
+    ids = _choose_streams(source.stream_ids(), arguments.match)
+    return _print_outcomes(work, ids, act, arguments, "would be restored" if arguments.dry_run else "restored")
 
 
-def _source(text_: str, place: Place) -> tuple[Source, str]:
+def _open_source(text_: str, place: Place) -> tuple[Source, str]:
     """The source of the streams, and the origin that is written into them."""
     if "://" in text_ or Path(text_).is_dir():
-        archived = Archived(files_at(text_))
+        archived = FinishedBackup(files_at(text_))
         return archived, archived.name
     try:
-        other = reached(text_)
+        other = open_place(text_)
     except UserError as problem:
         raise UserError(f"There is no folder {text_}, and as a place it fails: {problem}") from None
     if other.tables == place.tables:
@@ -171,19 +171,19 @@ def _source(text_: str, place: Place) -> tuple[Source, str]:
 def _move(arguments: argparse.Namespace) -> int:
     if bool(arguments.stream_ids) == bool(arguments.match):
         raise UserError("Give either STREAMs or --match PATTERN.")
-    here, there, work = reached(arguments.source), reached(arguments.to), Work("move", is_quiet=arguments.json)
+    here, there, work = (open_place(arguments.source), open_place(arguments.to), Work("move", is_quiet=arguments.json))
     if here.tables == there.tables:
         raise UserError("--from and --to name the same tables: choose another place for one of them.")
     _check_starts(there, "use `restore`")
-    ids = list(dict.fromkeys(arguments.stream_ids)) or _chosen(Tables(here).stream_ids(), arguments.match)
-    moving = Moving(here, there, work.check, work.say)
-    return _shown(work, ids, moving.move, arguments, "moved")
+    ids = list(dict.fromkeys(arguments.stream_ids)) or _choose_streams(Tables(here).stream_ids(), arguments.match)
+    moving = StreamMove(here, there, work.check, work.say)
+    return _print_outcomes(work, ids, moving.move, arguments, "moved")
 
 
-def _shown(work: Work, ids: Sequence[str], act: Any, arguments: argparse.Namespace, verb: str) -> int:
+def _print_outcomes(work: Work, ids: Sequence[str], act: Any, arguments: argparse.Namespace, verb: str) -> int:
     """Prints the outcome of each stream, and returns the exit status."""
     began_s, found = time.monotonic(), []
-    for stream_id, (done, is_started) in work.each(ids, act):
+    for stream_id, (done, is_started) in work.run_for_each(ids, act):
         one = {"stream": stream_id, "events": done.events, "kept": done.kept, "objects": done.objects}
         found.append(one | {"gone": done.gone, "was_there": done.was_there, "started": is_started})
         if arguments.json:
@@ -192,7 +192,7 @@ def _shown(work: Work, ids: Sequence[str], act: Any, arguments: argparse.Namespa
         if not done.was_there and not getattr(arguments, "dry_run", False):
             words += f": {counted(done.events, 'event')}"
             words += f", of which {done.kept:,} exist with another body and stay as they are" if done.kept else ""
-            words += _gone(done.gone)
+            words += _missing_bodies_in_words(done.gone)
         print(printable(f"{stream_id}: {words}{', started' if is_started else ''}"), flush=True)
     seconds = time.monotonic() - began_s
     if arguments.json:
@@ -202,7 +202,7 @@ def _shown(work: Work, ids: Sequence[str], act: Any, arguments: argparse.Namespa
     return REFUSED if work.refused else DONE
 
 
-def _gone(bodies: int) -> str:
+def _missing_bodies_in_words(bodies: int) -> str:
     return f"; large bodies that no longer exist there: {bodies:,}" if bodies else ""
 
 
@@ -211,7 +211,7 @@ def _check_starts(place: Place, otherwise: str) -> None:
         raise UserError(f"{place.name} names tables, where no stream can be started: name a stage, or {otherwise}.")
 
 
-def _chosen(ids: Sequence[str], patterns: Sequence[str] | None) -> list[str]:
+def _choose_streams(ids: Sequence[str], patterns: Sequence[str] | None) -> list[str]:
     """The streams that a pattern matches, or all; raises UserError if there is none."""
     # As a fleet's document: a stream's id may have a bracket.
     wanted = [Pattern(one, is_connected=True) for one in patterns or ()]

@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.store.control_table import BY_RECORD
 from handlers.store.overflow import Objects
-from local.reached_stage import reach
+from local.stage_clients import connect_to_stage
 from local.user_error import UserError
 
 HERE = "local"
@@ -47,13 +47,13 @@ class Place:
         return self.dynamodb.meta.endpoint_url, self.control_table, self.events_table
 
 
-def reached(text: str) -> Place:
+def open_place(text: str) -> Place:
     """Returns the place of that name; raises UserError."""
     form = _PLACE.fullmatch(text)
     if form is None or (form["port"] and form["stage"] != HERE):
         raise UserError(f"{text!r} is not a place: write {FORMS}.")
     is_here = form["stage"] == HERE
-    stage = reach(None if is_here else form["stage"], form["region"] or "", int(form["port"] or 0))
+    stage = connect_to_stage(None if is_here else form["stage"], form["region"] or "", int(form["port"] or 0))
     place = Place(
         text,
         stage.clients["dynamodb"],
@@ -61,7 +61,7 @@ def reached(text: str) -> Place:
         form["events"] or stage.names["events_table"],
         Objects(lambda: stage.clients["s3"], stage.bucket),
         stage.clients["stepfunctions"],
-        "" if form["events"] else stage.machine("start"),
+        "" if form["events"] else stage.machine_arn("start"),
     )
     for table in (place.control_table, place.events_table):
         _check(place, table)

@@ -18,13 +18,13 @@ from functools import partial
 from typing import Any, TextIO
 
 from handlers.api.verdict import counted
-from local import collection
+from local import garbage_collection
 from local.chaos.group_schedule import generate
 from local.chaos.schedule import STORES
 from local.chaos.simulate import Result, run_schedule, shrink
 from local.chaos.stream_rules import COUNTED
-from local.options import whole
-from local.printable import lines_of
+from local.options import whole_number
+from local.printable import join_items
 
 INTERRUPTED = 130  # the exit status that a shell gives a command that SIGINT ended
 # A run leaves little garbage in cycles; Python's usual collections would cost a tenth of the time.
@@ -57,8 +57,8 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Returns 0 if every schedule kept the promise, else 1; raises UserError."""
-    schedules = whole("--schedules", args.schedules, 1, 10**9)
-    seed, jobs = whole("--seed", args.seed, 0, 10**15), whole("--jobs", args.jobs, 1, 1000)
+    schedules = whole_number("--schedules", args.schedules, 1, 10**9)
+    seed, jobs = whole_number("--seed", args.seed, 0, 10**15), whole_number("--jobs", args.jobs, 1, 1000)
     counts: Counter[str] = Counter()
     totals: Counter[str] = Counter()
     first: Result | None = None
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     if first is not None:
         print((replay if was_interrupted else report)(first, args.store, groups=args.groups))
     sums = [f"{name} {number}" for name, number in totals.items()]
-    print(lines_of(sys.stdout, [*summary(progress.done, counts), *sums]))
+    print(join_items(sys.stdout, [*summary(progress.done, counts), *sums]))
     if was_interrupted:
         done, left = seed + progress.done, schedules - progress.done
         rest = command(done, left, args.store, groups=args.groups, jobs=jobs)
@@ -138,7 +138,7 @@ def runs(seeds: Iterable[int], jobs: int, store: str = "", groups: bool = False)
 
 
 def _run(seed: int, store: str, groups: bool) -> Result:
-    with collection.paused():
+    with garbage_collection.no_garbage_collection():
         if seed % COLLECT_EVERY == 0:
             gc.collect()
         return run_schedule(generate(seed, store, groups=groups))

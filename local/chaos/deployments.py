@@ -17,7 +17,7 @@ from local.chaos.schedule import Schedule
 from local.simulation import socket_peer
 from local.simulation.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.simulation.wire import LOSS, Wire
-from local.upstreams.played_auth import CLIENT
+from local.upstreams.auth_servers import CLIENT
 
 STAGE = "local"
 QUEUE_URL = "https://sqs.us-east-1.amazonaws.com/111111111111/dead-letters"

@@ -46,7 +46,7 @@ STARTS_MS = (100, 1_500)
 @cache
 def start_machine(together: int) -> Machine:
     """Returns the deployed machine that answers a POST, for functions that keep `together` streams."""
-    definition = stages.definition(stages.ROOT / "statemachines" / "start.asl.yml")
+    definition = stages.read_machine_file(stages.ROOT / "statemachines" / "start.asl.yml")
     settings = stages.load(STAGE, {"streams_per_function": together})
     return load(stages.resolve(definition, settings, stages.names(STAGE)))
 

@@ -43,7 +43,7 @@ def machines(edit: Edit | None = None) -> Machines:
     def machine_of(version: Version) -> Machine:
         key = tuple(version.settings.items())
         if key not in loaded:
-            definition = stages.definition(stages.ROOT / "statemachines" / "connections.asl.yml")
+            definition = stages.read_machine_file(stages.ROOT / "statemachines" / "connections.asl.yml")
             if edit is not None:
                 edit(definition)
             loaded[key] = load(stages.resolve(definition, version.settings, stages.names(STAGE)))

@@ -35,7 +35,7 @@ from local.simulation.slots import stream_needs
 from local.simulation.slow_requests import SlowRequests
 from local.simulation.virtual_function import Task, VirtualFunction
 from local.simulation.wire import Wire
-from local.upstreams.played_auth import PlayedAuth
+from local.upstreams.auth_servers import PlayedAuth
 from states_language import Execution, TaskCall, TaskFailure
 from states_language.timestamps import written
 

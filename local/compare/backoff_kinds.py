@@ -33,18 +33,20 @@ CONNECT_MS = 50
 MOST_MS = 3_600_000
 DEFAULT = "full"
 
-Rest = Callable[[random.Random, int, int], float]
+Backoff = Callable[[random.Random, int, int], float]
 
 
-def _grown(failures: int) -> int:
+def _exponential_ms(failures: int) -> int:
     return min(CAP_MS, BASE_MS * 2 ** min(failures - 1, 30))  # type: ignore[no-any-return]
 
 
-KINDS: dict[str, Rest] = {
+KINDS: dict[str, Backoff] = {
     "none": lambda _draw, _failures, _last: BASE_MS,
-    "exponential": lambda _draw, failures, _last: _grown(failures),
-    "full": lambda draw, failures, _last: draw.uniform(0, _grown(failures)),
-    "equal": lambda draw, failures, _last: _grown(failures) / 2 + draw.uniform(0, _grown(failures) / 2),
+    "exponential": lambda _draw, failures, _last: _exponential_ms(failures),
+    "full": lambda draw, failures, _last: draw.uniform(0, _exponential_ms(failures)),
+    "equal": lambda draw, failures, _last: (
+        _exponential_ms(failures) / 2 + draw.uniform(0, _exponential_ms(failures) / 2)
+    ),
     "decorrelated": lambda draw, _failures, last: min(CAP_MS, draw.uniform(BASE_MS, 3 * max(last, BASE_MS))),
 }
 
@@ -91,7 +93,7 @@ def simulate(kind: str, seed: int = 0) -> Recovery:
     return Recovery(kind, sum(whole), max(whole), refused, half_ms, all_ms, whole)
 
 
-def simulated(seed: int = 0) -> list[Recovery]:
+def simulate_all(seed: int = 0) -> list[Recovery]:
     """Returns how the streams recovered with each kind."""
     return [simulate(kind, seed) for kind in KINDS]
 
@@ -104,22 +106,22 @@ def heading() -> str:
     )
 
 
-def rows(found: list[Recovery]) -> list[list[str]]:
+def table_rows(found: list[Recovery]) -> list[list[str]]:
     """Returns the table: its header, and a row for each kind."""
     lines = [["back-off", "calls", "most a second", "refused", "half back s", "all back s"]]
     for one in found:
         name = f"{one.kind} (default)" if one.kind == DEFAULT else one.kind
         counts = (f"{count:,}" for count in (one.calls, one.peak_calls_s, one.refused))
-        lines.append([name, *counts, _s(one.half_ms), _s(one.last_ms)])
+        lines.append([name, *counts, _seconds(one.half_ms), _seconds(one.last_ms)])
     return lines
 
 
-def picture(found: list[Recovery]) -> str:
+def draw_picture(found: list[Recovery]) -> str:
     """Returns the calls per second of each kind as an SVG document, all with one scale."""
     shown = []
     for one in found:
-        note = f"{one.calls:,} calls\n{one.peak_calls_s:,} a second at most\nall back after {_s(one.last_ms)} s"
-        shown.append(svg.Series(one.kind, note, one.calls_s))
+        note = f"{one.calls:,} calls\n{one.peak_calls_s:,} a second at most\nall back after {_seconds(one.last_ms)} s"
+        shown.append(svg.BarRow(one.kind, note, one.calls_s))
     return svg.draw_bars(shown, OUTAGE_S, "the outage ends", heading())
 
 
@@ -129,5 +131,5 @@ def as_json(found: list[Recovery]) -> dict[str, Any]:
     return {**asked, "default": DEFAULT, "backoff": [asdict(one) for one in found]}
 
 
-def _s(at_ms: int | None) -> str:
+def _seconds(at_ms: int | None) -> str:
     return "never" if at_ms is None else f"{at_ms / 1000:.1f}"

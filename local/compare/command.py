@@ -14,15 +14,22 @@ from pathlib import Path
 from typing import Any, cast
 
 from handlers.api.verdict import counted
-from local import collection, stages
-from local.compare import backoff_kinds, checkpoints, fault_kinds, lives
-from local.compare.played_world import Result
+from local import garbage_collection, stages
+from local.compare import backoff_kinds, checkpoints, fault_kinds, function_lifetimes
 from local.compare.strategies import STRATEGIES, Strategy
+from local.compare.strategy_world import StrategyResult
 from local.costs import prices
 from local.costs.prices import Prices
-from local.history.pictures import checked, write
-from local.options import Wrapped, number, one_of, whole
-from local.printable import WIDE, aligned, columns_of, in_marks_of, saying, show
+from local.history.pictures import check_path, write_picture
+from local.options import WrappedHelp, read_choice, read_number, whole_number
+from local.printable import (
+    NO_TERMINAL_COLUMNS,
+    align_table,
+    encodable_picture,
+    print_line,
+    report_if_slow,
+    terminal_columns,
+)
 from local.simulation.scenario import POLICIES, Policy, Scenario, Upstream
 from local.user_error import UserError
 from timeline import canvas, svg
@@ -55,10 +62,10 @@ def add(subparsers: Any) -> None:
     """Adds the verb and its options."""
     parser = subparsers.add_parser(
         "compare",
-        formatter_class=Wrapped,
+        formatter_class=WrappedHelp,
         description="Runs ways to keep a stream connected in virtual time, each with the same connection manager,\n"
         "upstream and faults. Shows how much of the time they cover, what they lose and what they cost.",
-        epilog="strategies:\n" + "".join(f"  {one.name:<20}{one.says}\n" for one in STRATEGIES) + "\nexamples:\n"
+        epilog="strategies:\n" + "".join(f"  {one.name:<20}{one.description}\n" for one in STRATEGIES) + "\nexamples:\n"
         "  streamkeeper compare --faults rough --picture compare.html\n"
         "  streamkeeper compare --limit 45 --wait 35 --hours 0.05    the experiment that was measured on AWS\n"
         "  streamkeeper compare --limit 5400    what functions of 90 minutes would change",
@@ -100,26 +107,26 @@ def add(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed; raises UserError if it cannot run."""
-    if one_of("--what", arguments.what, WHAT) == "checkpoints":
+    if read_choice("--what", arguments.what, WHAT) == "checkpoints":
         listed = prices.read()
         if arguments.json:
             print(json.dumps(checkpoints.as_json(listed), indent=1))
         else:
-            for line in checkpoints.text(listed).split("\n"):
-                show(line, 8)
+            for line in checkpoints.checkpoints_text(listed).split("\n"):
+                print_line(line, 8)
         return 0
     return _backoff(arguments) if arguments.what == "backoff" else _strategies(arguments)
 
 
 def _backoff(arguments: argparse.Namespace) -> int:
-    path, seed = checked(arguments.picture), whole("--seed", arguments.seed, 0, 2**53)
-    with saying("running the outage in virtual time …"):
-        found = backoff_kinds.simulated(seed)
-    lines = backoff_kinds.rows(found)
+    path, seed = check_path(arguments.picture), whole_number("--seed", arguments.seed, 0, 2**53)
+    with report_if_slow("running the outage in virtual time …"):
+        found = backoff_kinds.simulate_all(seed)
+    lines = backoff_kinds.table_rows(found)
     if path is not None:
-        write(path, backoff_kinds.picture(found), backoff_kinds.heading(), _html(lines))
-    columns = columns_of(sys.stdout, WIDE)
-    shown = "\n".join([*textwrap.wrap(backoff_kinds.heading(), columns), "", *aligned(lines, columns)])
+        write_picture(path, backoff_kinds.draw_picture(found), backoff_kinds.heading(), _html_table(lines))
+    columns = terminal_columns(sys.stdout, NO_TERMINAL_COLUMNS)
+    shown = "\n".join([*textwrap.wrap(backoff_kinds.heading(), columns), "", *align_table(lines, columns)])
     print(json.dumps(backoff_kinds.as_json(found)) if arguments.json else shown)
     return 0
 
@@ -127,38 +134,41 @@ def _backoff(arguments: argparse.Namespace) -> int:
 def _strategies(arguments: argparse.Namespace) -> int:
     if arguments.lanes and not arguments.json:
         raise UserError("--lanes works only with --json.")
-    path, source, plain = checked(arguments.picture), scenario(arguments), prices.read()
-    chosen, title = _chosen(arguments.strategy), heading(source, arguments.faults)
-    memory_mb, life = source.settings["memory_mb"], lives.of(source.settings["function_timeout_s"])
-    listed = life.prices(plain, memory_mb)
-    results = [life.paid(result, plain) for result in _results(chosen, source)]
+    path, source, plain = check_path(arguments.picture), read_scenario(arguments), prices.read()
+    chosen, title = _choose_strategies(arguments.strategy), heading(source, arguments.faults)
+    memory_mb, life = (
+        source.settings["memory_mb"],
+        function_lifetimes.shortest_lifetime(source.settings["function_timeout_s"]),
+    )
+    listed = life.replace_prices(plain, memory_mb)
+    results = [life.add_instances(result, plain) for result in _run_strategies(chosen, source)]
     found = [one.as_json(memory_mb, listed) for one in results]
     # If functions live longer: the results with today's.
     before: list[dict[str, Any]] = []
     if life.most_s > LIMIT_S:
-        usual = scenario(argparse.Namespace(**{**vars(arguments), "limit": str(LIMIT_S), "wait": None}))
-        before = [result.as_json(memory_mb, plain) for result in _results(chosen, usual)]
+        usual = read_scenario(argparse.Namespace(**{**vars(arguments), "limit": str(LIMIT_S), "wait": None}))
+        before = [result.as_json(memory_mb, plain) for result in _run_strategies(chosen, usual)]
     if path is not None:
-        groups = [group(result, listed, memory_mb) for result in results]
-        write(path, svg.draw(groups, source.run_for_ms, title), title, _html(rows(found)))
+        groups = [picture_group(result, listed, memory_mb) for result in results]
+        write_picture(path, svg.draw(groups, source.run_for_ms, title), title, _html_table(table_rows(found)))
     if arguments.json:
         lanes = {"lanes": [result.lanes() for result in results]} if arguments.lanes else {}
         longer = {"life": life.as_json(), "with_900_s": before} if before else {}
         print(json.dumps({**as_json(source, arguments.faults, found), **longer, **lanes}, indent=1))
         return 0
-    columns = columns_of(sys.stdout, WIDE)
-    shown = [*textwrap.wrap(title, columns), "", *aligned(rows(found), columns)]
+    columns = terminal_columns(sys.stdout, NO_TERMINAL_COLUMNS)
+    shown = [*textwrap.wrap(title, columns), "", *align_table(table_rows(found), columns)]
     if before:
         shown += ["", f"with functions of {canvas.duration(LIMIT_S)} → with these:", ""]
-        shown += [*aligned(lives.changes(found, before), columns), ""]
+        shown += [*align_table(function_lifetimes.table_of_changes(found, before), columns), ""]
         shown += [line for note in life.notes() for line in textwrap.wrap(note, columns)]
-    print(in_marks_of(sys.stdout.encoding, "\n".join(shown)))
+    print(encodable_picture(sys.stdout.encoding, "\n".join(shown)))
     return 0
 
 
-def _results(chosen: list[Strategy], source: Scenario) -> list[Result]:
+def _run_strategies(chosen: list[Strategy], source: Scenario) -> list[StrategyResult]:
     results, life = [], canvas.duration(source.settings["function_timeout_s"])
-    with collection.paused():
+    with garbage_collection.no_garbage_collection():
         for at, strategy in enumerate(chosen, 1):
             of = f"{at} of {len(chosen)} with functions of {life}"
             print(f"streamkeeper: running {strategy.name} ({of}) …", file=sys.stderr, flush=True)
@@ -166,29 +176,29 @@ def _results(chosen: list[Strategy], source: Scenario) -> list[Result]:
     return results
 
 
-def _chosen(names: list[str] | None) -> list[Strategy]:
+def _choose_strategies(names: list[str] | None) -> list[Strategy]:
     """The strategies to run, in order: the named ones, or all that can run here."""
     for name in names or []:
-        one_of("--strategy", name, [one.name for one in STRATEGIES])
+        read_choice("--strategy", name, [one.name for one in STRATEGIES])
     chosen = [one for one in STRATEGIES if not names or one.name in names]
     for one in chosen:
-        if one.missing:
-            lacks = f"{one.name} needs the package {one.missing.replace('_', '-')}; {INSTALL} installs it"
+        if one.missing_package:
+            lacks = f"{one.name} needs the package {one.missing_package.replace('_', '-')}; {INSTALL} installs it"
             if names:
                 raise UserError(f"--strategy: {lacks}.")
             print(f"streamkeeper: one strategy is left out: {lacks}.", file=sys.stderr)
-    return [one for one in chosen if not one.missing]
+    return [one for one in chosen if not one.missing_package]
 
 
-def scenario(arguments: argparse.Namespace) -> Scenario:
+def read_scenario(arguments: argparse.Namespace) -> Scenario:
     """Returns the scenario of all strategies; raises a UserError that names the option."""
-    hours = number("--hours", arguments.hours, 0.001, MOST_HOURS)
-    limit_s = whole("--limit", arguments.limit, 10, MOST_S)
+    hours = read_number("--hours", arguments.hours, 0.001, MOST_HOURS)
+    limit_s = whole_number("--limit", arguments.limit, 10, MOST_S)
     usual_s = max(WAIT_S, limit_s - (LIMIT_S - WAIT_S))
-    wait_s = usual_s if arguments.wait is None else whole("--wait", arguments.wait, 1, MOST_S)
+    wait_s = usual_s if arguments.wait is None else whole_number("--wait", arguments.wait, 1, MOST_S)
     upstream = Upstream(
-        policy=cast(Policy, one_of("--upstream", arguments.upstream, POLICIES)),
-        overlap_s=number("--overlap-s", arguments.overlap_s, 0, 300),
+        policy=cast(Policy, read_choice("--upstream", arguments.upstream, POLICIES)),
+        overlap_s=read_number("--overlap-s", arguments.overlap_s, 0, 300),
         resumes=arguments.resumes,
     )
     # Margins and back-offs are in proportion to the limit, as in the stages.
@@ -196,14 +206,14 @@ def scenario(arguments: argparse.Namespace) -> Scenario:
     settings = {name: value for name, value in base.items() if name not in stages.DERIVED}
     settings |= {"function_timeout_s": limit_s, "wait_s": wait_s}
     if arguments.margin is not None:
-        settings["margin_s"] = whole("--margin", arguments.margin, 1, 900)
+        settings["margin_s"] = whole_number("--margin", arguments.margin, 1, 900)
     source = Scenario(
         machine=stages.ROOT / "statemachines" / "connections.asl.yml",
-        settings=stages.checked(settings, "--limit and --wait", MOST_S),
+        settings=stages.complete(settings, "--limit and --wait", MOST_S),
         run_for_ms=round(hours * 3_600_000),
         latencies_ms=MEASURED_MS,
         upstream=upstream,
-        seed=whole("--seed", arguments.seed, 0, 2**53),
+        seed=whole_number("--seed", arguments.seed, 0, 2**53),
     )
     return fault_kinds.with_faults(source, arguments.faults)
 
@@ -218,7 +228,7 @@ def heading(source: Scenario, faults: str) -> str:
     return f"{length}, functions of {limit}, waits of {wait}, {policy}, {named}"
 
 
-def group(result: Result, listed: Prices, memory_mb: int) -> svg.Group:
+def picture_group(result: StrategyResult, listed: Prices, memory_mb: int) -> svg.Group:
     """Returns the strategy's rows of the picture."""
     note = (
         f"{result.connected_percent:.4f} % connected\n{counted(len(result.gaps), 'gap')}, "
@@ -241,7 +251,7 @@ def as_json(source: Scenario, faults: str, found: list[dict[str, Any]]) -> dict[
     }
 
 
-def rows(found: list[dict[str, Any]]) -> list[list[str]]:
+def table_rows(found: list[dict[str, Any]]) -> list[list[str]]:
     """Returns the table: its header, and a row for each strategy."""
     lines = [["strategy", *(title for title, _, _ in COLUMNS)]]
     for one in found:
@@ -250,7 +260,7 @@ def rows(found: list[dict[str, Any]]) -> list[list[str]]:
     return lines
 
 
-def _html(lines: list[list[str]]) -> str:
+def _html_table(lines: list[list[str]]) -> str:
     head = "".join(f"<th scope=col>{escape(title)}</th>" for title in lines[0])
     body = (
         f"<tr><th scope=row>{escape(line[0])}</th>" + "".join(f"<td>{escape(cell)}</td>" for cell in line[1:]) + "</tr>"

@@ -37,23 +37,23 @@ from aws_durable_execution_sdk_python_testing.invoker import InProcessInvoker
 from aws_durable_execution_sdk_python_testing.model import StartDurableExecutionInput
 from aws_durable_execution_sdk_python_testing.stores.memory import InMemoryExecutionStore
 
-from local.compare.by_queue import rest_s
-from local.compare.played_world import Result, World
+from local.compare.queue_strategy import wait_before_retry_s
+from local.compare.strategy_world import StrategyResult, StrategyWorld
 from local.simulation.scenario import Scenario
 from local.simulation.virtual_stage import INPUT
 from states_language import TaskFailure
 from timeline.spans import Span
 
-OWN = "durable"
+FUNCTION_NAME = "durable"
 # Lambda's quota of an execution.
 MOST_OPERATIONS = 3000
 # After this many, a fresh execution costs less than replaying them again and again.
 OPERATIONS = 50
 RENEW = "renew"
 # The execution itself, its parallel operation, and the step that starts the next.
-_BESIDES = 3
+_OTHER_OPERATIONS = 3
 # Two lanes, which each wait and invoke.
-_A_CYCLE = 4
+_OPERATIONS_PER_CYCLE = 4
 # The billed time of an invocation of the handler, which is estimated, not measured.
 HANDLER_MS = 100
 RETENTION_DAYS = 14
@@ -62,17 +62,17 @@ _YEAR_S, _GB, _DAYS_A_MONTH = 31_536_000, 1e9, 365 / 12
 _POLL_S = 0.001
 
 
-def handler_on(renew: Callable[[dict[str, Any]], None], operations: int = OPERATIONS) -> Callable[[Any, Any], Any]:
+def make_handler(renew: Callable[[dict[str, Any]], None], operations: int = OPERATIONS) -> Callable[[Any, Any], Any]:
     """Returns the function's handler; `renew` starts an execution with an event.
 
     The event has the `function` to invoke with `request`, `wait_s`, the lane that connects `first`, and the `number` of
     the execution, from 0.
     """
-    cycles = (min(operations, MOST_OPERATIONS) - _BESIDES) // _A_CYCLE
+    cycles = (min(operations, MOST_OPERATIONS) - _OTHER_OPERATIONS) // _OPERATIONS_PER_CYCLE
 
     @durable_execution
     def handler(event: Any, context: DurableContext) -> str:
-        lanes = [_lane(name, event, cycles) for name in "AB"]
+        lanes = [_lane_branch(name, event, cycles) for name in "AB"]
         config = ParallelConfig(completion_config=CompletionConfig(min_successful=1), nesting_type=NestingType.FLAT)
         ending, lane = context.parallel(lanes, name="lanes", config=config).get_results()[0]
         if ending == RENEW:
@@ -82,7 +82,7 @@ def handler_on(renew: Callable[[dict[str, Any]], None], operations: int = OPERAT
     return handler
 
 
-def _lane(name: str, event: Mapping[str, Any], cycles: int) -> Callable[[DurableContext], tuple[str, str]]:
+def _lane_branch(name: str, event: Mapping[str, Any], cycles: int) -> Callable[[DurableContext], tuple[str, str]]:
     def run(context: DurableContext) -> tuple[str, str]:
         rest: int | None = 0 if name == event["first"] else event["wait_s"]
         failures = 0
@@ -93,7 +93,7 @@ def _lane(name: str, event: Mapping[str, Any], cycles: int) -> Callable[[Durable
                 answer: Any = context.invoke(event["function"], event["request"], name=name)
             except InvokeError as error:
                 failures = 0 if error.error_type == "StreamTakenOver" else failures + 1
-                rest = rest_s(error.error_type, failures, event["wait_s"])
+                rest = wait_before_retry_s(error.error_type, failures, event["wait_s"])
                 if rest is None:
                     return error.error_type, name
             else:
@@ -103,59 +103,59 @@ def _lane(name: str, event: Mapping[str, Any], cycles: int) -> Callable[[Durable
     return run
 
 
-class PlayedDurable:
+class DurableExecutions:
     """The durable executions of one stream; `invocations` counts the handler's, `written` the bytes of checkpoints."""
 
-    def __init__(self, world: World, operations: int = OPERATIONS) -> None:
+    def __init__(self, world: StrategyWorld, operations: int = OPERATIONS) -> None:
         self._world = world
         clock: Any = SimpleNamespace(now=self._now)  # its timers are replaced by ours
         scheduler: Any = None  # it keeps none
         self._store = InMemoryExecutionStore()
         self._processor = CheckpointProcessor(self._store, scheduler, clock)
-        observer: Any = SimpleNamespace(on_chained_invoke_started=self._invoked)  # nothing else is observed
+        observer: Any = SimpleNamespace(on_chained_invoke_started=self._record_invocation)  # nothing else is observed
         self._processor.add_execution_observer(observer)
         service: Any = self  # it calls only `checkpoint`
-        self._invoker = InProcessInvoker(handler_on(self._renew, operations), service)
+        self._invoker = InProcessInvoker(make_handler(self._renew, operations), service)
         self._requested: list[tuple[str, str, dict[str, Any]]] = []
-        self._fresh: dict[str, dict[str, Any]] = {}
-        self._armed: set[tuple[str, str]] = set()
+        self._renewals: dict[str, dict[str, Any]] = {}
+        self._timed_waits: set[tuple[str, str]] = set()
         self.executions: list[Execution] = []
         self.invocations = 0
-        self.written = 0
+        self.written_bytes = 0
 
     def checkpoint(self, durable_execution_arn: str, **request: Any) -> Any:  # noqa: ARG002
         """Applies a checkpoint, as Lambda does at the SDK's request."""
         return self._processor.process_checkpoint(**request)
 
-    def begin(self, event: Mapping[str, Any]) -> None:
+    def start_execution(self, event: Mapping[str, Any]) -> None:
         """Starts an execution now."""
-        payload, name = json.dumps(event), _name(event)
+        payload, name = json.dumps(event), _execution_name(event)
         started = StartDurableExecutionInput(
-            "123456789012", OWN, "$LATEST", name, _YEAR_S, RETENTION_DAYS, invocation_id=name, input=payload
+            "123456789012", FUNCTION_NAME, "$LATEST", name, _YEAR_S, RETENTION_DAYS, invocation_id=name, input=payload
         )
         execution = Execution.new(started)
         execution.start(self._now())
         self._store.save(execution)
         self.executions.append(execution)
-        self.written += len(payload)
-        self._advance(execution)
+        self.written_bytes += len(payload)
+        self._invoke_handler(execution)
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._world.clock.now_ms() / 1000, UTC)
 
     def _renew(self, event: dict[str, Any]) -> None:
         # Of several invocations with the same name, Lambda starts an execution only for the first.
-        if _name(event) not in (one.start_input.execution_name for one in self.executions):
-            self._fresh.setdefault(_name(event), event)
+        if _execution_name(event) not in (one.start_input.execution_name for one in self.executions):
+            self._renewals.setdefault(_execution_name(event), event)
 
-    def _invoked(
+    def _record_invocation(
         self, execution_arn: str, operation_id: str, _function: str, _tenant: str | None, payload: str | None
     ) -> None:
         _, operation = self._store.load(execution_arn).find_operation(operation_id)
-        self.written += len(payload or "")
+        self.written_bytes += len(payload or "")
         self._requested.append((operation.name or "", operation_id, json.loads(payload or "{}")))
 
-    def _advance(self, execution: Execution) -> None:
+    def _invoke_handler(self, execution: Execution) -> None:
         """Invokes the handler, then begins what it requested."""
         if execution.is_complete:
             return
@@ -163,41 +163,41 @@ class PlayedDurable:
         given = self._invoker.create_invocation_input(execution)
         execution.mark_state_delivered()
         self.invocations += 1
-        output = self._invoker.invoke(OWN, given).invocation_output
+        output = self._invoker.invoke(FUNCTION_NAME, given).invocation_output
         if output.status is InvocationStatus.SUCCEEDED:
             execution.complete_success(output.result, self._now())
         elif output.status is not InvocationStatus.PENDING:
             raise RuntimeError(f"the durable handler failed: {output.error}")
-        self._arm(execution)
+        self._set_wait_timers(execution)
         requested, self._requested = sorted(self._requested, key=lambda one: one[0]), []
         latency_ms = self._world.latencies.wait_to_task_ms
         for one in requested:
-            self._world.call_after(latency_ms(), partial(self._call, execution, *one))
-        fresh, self._fresh = self._fresh, {}
+            self._world.call_after(latency_ms(), partial(self._call_manager, execution, *one))
+        fresh, self._renewals = self._renewals, {}
         for event in fresh.values():
-            self._world.call_after(latency_ms(), partial(self.begin, event))
+            self._world.call_after(latency_ms(), partial(self.start_execution, event))
 
-    def _arm(self, execution: Execution) -> None:
+    def _set_wait_timers(self, execution: Execution) -> None:
         """Sets a timer for each wait that has begun."""
         for operation in sorted(execution.operations, key=lambda one: one.name or ""):
             mark = (execution.durable_execution_arn, operation.operation_id)
             details = operation.wait_details
-            if operation.status is OperationStatus.STARTED and details is not None and mark not in self._armed:
-                self._armed.add(mark)
+            if operation.status is OperationStatus.STARTED and details is not None and mark not in self._timed_waits:
+                self._timed_waits.add(mark)
                 assert details.scheduled_end_timestamp is not None
                 due_ms = round(details.scheduled_end_timestamp.timestamp() * 1000)
                 at_ms = due_ms + self._world.latencies.wait_overshoot_ms()
-                self._world.clock.call_at(at_ms, partial(self._waited, execution, operation.operation_id))
+                self._world.clock.call_at(at_ms, partial(self._end_wait, execution, operation.operation_id))
 
-    def _waited(self, execution: Execution, operation_id: str) -> None:
+    def _end_wait(self, execution: Execution, operation_id: str) -> None:
         if execution.is_complete:
             return
         _, operation = execution.find_operation(operation_id)
         if operation.status is OperationStatus.STARTED:  # a checkpoint also ends waits that are due
             execution.complete_wait(operation_id, self._now())
-        self._advance(execution)
+        self._invoke_handler(execution)
 
-    def _call(self, execution: Execution, lane: str, operation_id: str, payload: dict[str, Any]) -> None:
+    def _call_manager(self, execution: Execution, lane: str, operation_id: str, payload: dict[str, Any]) -> None:
         """Calls the function that the handler has invoked; its answer ends the operation."""
 
         def answered(done: asyncio.Future[Any]) -> None:
@@ -210,9 +210,9 @@ class PlayedDurable:
                 status = OperationStatus.FAILED
                 error = ErrorObject(message=failure.cause, type=failure.error, data=None, stack_trace=None)
                 written = json.dumps(error.to_dict())
-            self.written += len(written)
+            self.written_bytes += len(written)
             execution.complete_chained_invoke(operation_id, status, result, error, self._now())
-            self._advance(execution)
+            self._invoke_handler(execution)
 
         self._world.connect(payload, lane).add_done_callback(answered)
 
@@ -230,13 +230,13 @@ class PlayedDurable:
         ]
 
 
-def _name(event: Mapping[str, Any]) -> str:
+def _execution_name(event: Mapping[str, Any]) -> str:
     """The name of the execution with this event."""
     return f"{event['request']['pathParameters']['streamId']}-{event['number']}"
 
 
 @contextmanager
-def _polling() -> Iterator[None]:
+def _fast_polling() -> Iterator[None]:
     before = state._STOP_SIGNAL_POLL_SECONDS
     state._STOP_SIGNAL_POLL_SECONDS = _POLL_S
     try:
@@ -245,27 +245,27 @@ def _polling() -> Iterator[None]:
         state._STOP_SIGNAL_POLL_SECONDS = before
 
 
-def play(source: Scenario, operations: int = OPERATIONS) -> tuple[World, PlayedDurable]:
+def simulate(source: Scenario, operations: int = OPERATIONS) -> tuple[StrategyWorld, DurableExecutions]:
     """Returns what happened until the scenario's end."""
-    world = World(source)
-    played = PlayedDurable(world, operations)
+    world = StrategyWorld(source)
+    played = DurableExecutions(world, operations)
     event = {
         "function": world.names["connection_manager"], "request": INPUT, "wait_s": source.settings["wait_s"],
         "first": "B", "number": 0,
     }  # fmt: skip
-    with _polling():
-        world.run(lambda: world.call_after(world.latencies.start_ms(), partial(played.begin, event)))
+    with _fast_polling():
+        world.run(lambda: world.call_after(world.latencies.start_ms(), partial(played.start_execution, event)))
     world.waits = played.waits()
     return world, played
 
 
-def run(name: str, source: Scenario) -> Result:
+def run(name: str, source: Scenario) -> StrategyResult:
     """Returns the result of a durable function."""
-    world, played = play(source)
-    gigabytes = played.written / _GB
+    world, played = simulate(source)
+    gigabytes = played.written_bytes / _GB
     charges = {
         ("lambda_durable", "million_operations"): sum(len(one.operations) for one in played.executions),
         ("lambda_durable", "gb_written"): gigabytes,
         ("lambda_durable", "gb_month_retained"): gigabytes * RETENTION_DAYS / _DAYS_A_MONTH,
     }
-    return world.result(name, played.invocations * HANDLER_MS, played.invocations, charges=charges)
+    return world.make_result(name, played.invocations * HANDLER_MS, played.invocations, charges=charges)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from local.compare.played_world import Result, World
+from local.compare.strategy_world import StrategyResult, StrategyWorld
 from local.simulation.scenario import Scenario
 from local.simulation.virtual_stage import INPUT
 from states_language import TaskFailure
@@ -22,43 +22,45 @@ from states_language import TaskFailure
 # The pause between a lost connection and the next invocation.
 PAUSE_S = 1
 # "two more times, with a one-minute wait … and two minutes" (AWS Lambda, asynchronous invocation, error handling).
-AGAIN_S = (60, 120)
+REPEATED_AFTER_S = (60, 120)
 
 
-class Chain:
+class InvocationChain:
     """Functions that invoke each other."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: StrategyWorld) -> None:
         self._world = world
 
-    async def handler(self, event: Mapping[str, Any]) -> Any:
+    async def run_function(self, event: Mapping[str, Any]) -> Any:
         """Returns the connection manager's answer at the stream's end; None if a successor was invoked."""
         world = self._world
         connected = world.connect(event, "BA"[len(world.tasks) % 2])
-        if await world.ended_within(connected, world.source.settings["wait_s"]):
+        if await world.has_ended_within(connected, world.source.settings["wait_s"]):
             try:
                 return await connected
             except TaskFailure:
                 await world.sleep(PAUSE_S)
         # Lambda takes the event from its queue after a moment.
-        world.call_after(world.latencies.wait_to_task_ms(), partial(self.begin, event))
+        world.call_after(world.latencies.wait_to_task_ms(), partial(self.start_function, event))
         try:
             return await connected
         except TaskFailure:
             return None
 
-    def begin(self, event: Mapping[str, Any], attempt: int = 0) -> None:
+    def start_function(self, event: Mapping[str, Any], attempt: int = 0) -> None:
         """Starts a function now; if its process dies it is called again, as Lambda does."""
 
         def ended(function: asyncio.Future[Any]) -> None:
-            if function.cancelled() and attempt < len(AGAIN_S):
-                self._world.call_after(AGAIN_S[attempt] * 1000, partial(self.begin, event, attempt + 1))
+            if function.cancelled() and attempt < len(REPEATED_AFTER_S):
+                self._world.call_after(
+                    REPEATED_AFTER_S[attempt] * 1000, partial(self.start_function, event, attempt + 1)
+                )
 
-        self._world.start(self.handler(event), ended)
+        self._world.start_function(self.run_function(event), ended)
 
 
-def run(name: str, source: Scenario) -> Result:
+def run(name: str, source: Scenario) -> StrategyResult:
     """Returns the result of functions that invoke each other."""
-    world = World(source)
-    world.run(partial(Chain(world).begin, INPUT))
-    return world.result(name)
+    world = StrategyWorld(source)
+    world.run(partial(InvocationChain(world).start_function, INPUT))
+    return world.make_result(name)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from handlers.run.group_ports import Needs
 from local.checkout import ROOT
-from local.compare import by_queue, self_invoke
-from local.compare.played_world import Result
-from local.replay.command import Replay, replay
+from local.compare import queue_strategy, self_invoke
+from local.compare.strategy_world import StrategyResult
+from local.replay.command import ReplayResult, replay
 from local.simulation import groups
 from local.simulation.groups import Group
 from local.simulation.scenario import Scenario
@@ -33,14 +33,14 @@ class Strategy:
     """
 
     name: str
-    says: str
-    run: Callable[[Scenario], Result]
-    needs: str = ""
+    description: str
+    run: Callable[[Scenario], StrategyResult]
+    required_package: str = ""
 
     @property
-    def missing(self) -> str:
+    def missing_package(self) -> str:
         """Returns the name of the missing package, "" if there is none."""
-        return self.needs if self.needs and find_spec(self.needs) is None else ""
+        return self.required_package if self.required_package and find_spec(self.required_package) is None else ""
 
 
 MACHINES = ROOT / "statemachines"
@@ -48,9 +48,9 @@ MACHINES = ROOT / "statemachines"
 STREAMS = 100
 
 
-def by_machine(name: str, path: Path, source: Scenario) -> Result:
+def run_machine(name: str, path: Path, source: Scenario) -> StrategyResult:
     """Returns the result of a state machine."""
-    return _of(name, replay(replace(source, machine=path)))
+    return _result_of_replay(name, replay(replace(source, machine=path)))
 
 
 class GroupSandbox(VirtualSandbox):
@@ -78,38 +78,40 @@ class GroupSandbox(VirtualSandbox):
         return [] if slot is None else slot.connections
 
 
-def by_group(name: str, path: Path, source: Scenario, streams: int = STREAMS) -> Result:
+def run_group(name: str, path: Path, source: Scenario, streams: int = STREAMS) -> StrategyResult:
     """Returns the result of a stream of a group: its connections, and its share of the group's functions."""
-    whole = _of(name, replay(replace(source, machine=path), partial(GroupSandbox, streams), groups.INPUT))
+    whole = _result_of_replay(name, replay(replace(source, machine=path), partial(GroupSandbox, streams), groups.INPUT))
     shares = {field: getattr(whole, field) / streams for field in ("transitions", "billed_ms", "invocations")}
     return replace(whole, share=1 / streams, **shares)
 
 
-def _of(name: str, found: Replay) -> Result:
+def _result_of_replay(name: str, found: ReplayResult) -> StrategyResult:
     ran = found.transitions, found.billed_ms, found.invocations
-    return Result(name, found.spans, found.connections, found.gaps, found.deliveries, *ran, found.until_ms)
+    return StrategyResult(name, found.spans, found.connections, found.gaps, found.deliveries, *ran, found.until_ms)
 
 
-def by_durable(name: str, source: Scenario) -> Result:
+def run_durable(name: str, source: Scenario) -> StrategyResult:
     """Returns the result of a durable function; AWS's packages for that must be installed."""
     from local.compare import durable  # the packages are optional
 
     return durable.run(name, source)
 
 
-def _machine(name: str, file: str, says: str) -> Strategy:
-    return Strategy(name, says, partial(by_machine, name, MACHINES / file))
+def _machine_strategy(name: str, file: str, says: str) -> Strategy:
+    return Strategy(name, says, partial(run_machine, name, MACHINES / file))
 
 
 STRATEGIES = (
-    _machine("retry", "retry.asl.yml", "one Task, called again after each end"),
-    _machine("staggered-join", "staggered-join.asl.yml", "a Parallel of a Task and of a Wait before a Task, looped"),
-    _machine("staggered", "staggered.asl.yml", "two branches that alternate between a Wait and a Task"),
-    _machine("streamkeeper", "connections.asl.yml", "the machine that is deployed"),
+    _machine_strategy("retry", "retry.asl.yml", "one Task, called again after each end"),
+    _machine_strategy(
+        "staggered-join", "staggered-join.asl.yml", "a Parallel of a Task and of a Wait before a Task, looped"
+    ),
+    _machine_strategy("staggered", "staggered.asl.yml", "two branches that alternate between a Wait and a Task"),
+    _machine_strategy("streamkeeper", "connections.asl.yml", "the machine that is deployed"),
     Strategy(
         "streamkeeper-group",
         f"one of {STREAMS} streams that the same machine keeps in a function",
-        partial(by_group, "streamkeeper-group", MACHINES / "connections.asl.yml"),
+        partial(run_group, "streamkeeper-group", MACHINES / "connections.asl.yml"),
     ),
     Strategy(
         "self-invoke",
@@ -119,8 +121,8 @@ STRATEGIES = (
     Strategy(
         "durable",
         "a Lambda durable function of two branches",
-        partial(by_durable, "durable"),
-        needs="aws_durable_execution_sdk_python_testing",
+        partial(run_durable, "durable"),
+        required_package="aws_durable_execution_sdk_python_testing",
     ),
-    Strategy("queue", "SQS and DynamoDB by hand: one message per lane", partial(by_queue.run, "queue")),
+    Strategy("queue", "SQS and DynamoDB by hand: one message per lane", partial(queue_strategy.run, "queue")),
 )

@@ -11,10 +11,10 @@ from handlers.profile.addresses import MOST_PARTS
 from handlers.profile.deliver_field import KINDS
 from local.costs import model, month, prices, repair_costs, stage_costs
 from local.costs.model import PARTITION_UNITS, Costs, Load, stage_usd
-from local.costs.month import Month
+from local.costs.month import MonthUsage
 from local.costs.prices import HOURS, Prices
-from local.options import number, one_of, whole
-from local.printable import saying, show
+from local.options import read_choice, read_number, whole_number
+from local.printable import print_line, report_if_slow
 from local.user_error import UserError
 
 STORES, ORDERS, ARRIVALS = ("items", "log"), ("index", "none"), ("random", "clock")
@@ -23,7 +23,7 @@ MOST_BYTES = 256 * 1024
 MOST_STREAMS = 1_000_000
 MOST_TOGETHER = 500  # as streams_per_function
 MOST_EVENTS_PER_S = 100_000.0
-WHY = {
+PART_NOTES = {
     "lambda": "{memory_mb} MB: {invocations:,.0f} invocations, {billed_s:,.0f} s{shared}",
     "step_functions": "{transitions:,.0f} transitions{shared}",
     "events": "writes of events, with their index or in segments",
@@ -37,7 +37,7 @@ WHY = {
     "delivery": "delivery to {sinks}: its function, table and log",
     "sinks": "what the sinks charge",
 }
-FIXED_WHY = {
+FIXED_PART_NOTES = {
     "alarms": "alarms, by the metrics that they watch",
     "metrics": "metrics of the watch",
     "dashboard": "the first three of an account are free",
@@ -50,8 +50,8 @@ FIXED_WHY = {
     "delivery_vpc": "interface endpoints of its sinks",
     "delivery_keys": "requests to KMS by the delivery, at most",
 }
-MILLION_WHY = {name: WHY[name] for name in ("events", "control_writes", "reads")}
-BESIDE_WHY = {
+MILLION_WHY = {name: PART_NOTES[name] for name in ("events", "control_writes", "reads")}
+ALTERNATIVE_NOTES = {
     "fargate": "¼ vCPU and 0.5 GB for all streams, and its address",
     "t4g_nano": "0.5 GB, a disk of 8 GB and its address, the same",
     "t4g_micro": "1 GB, a disk of 8 GB and its address, the same",
@@ -93,26 +93,26 @@ def add(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed; raises UserError if the options do not fit."""
-    load = _load(arguments)
+    load = _read_load(arguments)
     try:
-        listed = prices.priced_by(arguments.price, prices.read())
+        listed = prices.with_user_prices(arguments.price, prices.read())
     except ValueError as error:
         raise UserError(f"--price: {error}.") from None
-    source = month.scenario(arguments.stage)
+    source = month.read_scenario(arguments.stage)
     if arguments.repair is not None:
-        events = whole("--repair", arguments.repair, 0, repair_costs.MOST_EVENTS)
+        events = whole_number("--repair", arguments.repair, 0, repair_costs.MOST_EVENTS)
         asked = events, load.event_bytes, source.settings["control_memory_mb"]
-        repaired = repair_costs.as_json(*asked, listed)
-        print(json.dumps(repaired, indent=1) if arguments.json else repair_costs.text(*asked, repaired))
+        repaired = repair_costs.repair_json(*asked, listed)
+        print(json.dumps(repaired, indent=1) if arguments.json else repair_costs.repair_text(*asked, repaired))
         return 0
-    _need_room(load, source.settings)
-    with saying("replaying the machine in virtual time …"):
-        months = month.replayed(source)
-    with saying("counting the requests of its functions …"):
-        usage = model.counted(source, load)
-    found = model.priced(source.settings, months, load, usage, listed)
+    _check_function_capacity(load, source.settings)
+    with report_if_slow("replaying the machine in virtual time …"):
+        months = month.replay_months(source)
+    with report_if_slow("counting the requests of its functions …"):
+        usage = model.count_load(source, load)
+    found = model.price_load(source.settings, months, load, usage, listed)
     notes = _notes(load, source.settings, listed)
-    if note := model.too_much_for_a_log(load, usage):
+    if note := model.log_limit_note(load, usage):
         notes.insert(0, note)
     if (parts := int(arguments.parts)) > 1:
         usd = parts * found.stream_month["sum"]
@@ -120,39 +120,39 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(_as_json(arguments.stage, load, found, listed, notes), indent=1))
         return 0
-    for line in text(arguments.stage, load, found, listed, source.settings).split("\n"):
+    for line in cost_text(arguments.stage, load, found, listed, source.settings).split("\n"):
         # The words behind an amount stay behind it.
-        show(line, _WORDS_AT if line.startswith("  ") else 0)
+        print_line(line, _NOTES_COLUMN if line.startswith("  ") else 0)
     for note in notes:
         print(f"streamkeeper: {note}", file=sys.stderr)
     return 0
 
 
-def _load(arguments: argparse.Namespace) -> Load:
-    per_function = whole("--per-function", arguments.per_function, 1, MOST_TOGETHER)
-    store = one_of("--store", arguments.store, STORES)
+def _read_load(arguments: argparse.Namespace) -> Load:
+    per_function = whole_number("--per-function", arguments.per_function, 1, MOST_TOGETHER)
+    store = read_choice("--store", arguments.store, STORES)
     if arguments.order is not None and store != "items":
         raise UserError("--order works only with --store items: a log is always in order, and has no index.")
-    order = one_of("--order", ORDERS[0] if arguments.order is None else arguments.order, ORDERS)
+    order = read_choice("--order", ORDERS[0] if arguments.order is None else arguments.order, ORDERS)
     if arguments.flush_s is not None and store != "log":
         raise UserError("--flush-s works only with --store log: an item is written at once.")
-    parts = whole("--parts", arguments.parts, 1, MOST_PARTS)
+    parts = whole_number("--parts", arguments.parts, 1, MOST_PARTS)
     return Load(
-        streams=whole("--streams", arguments.streams or str(per_function), 1, MOST_STREAMS) * parts,
+        streams=whole_number("--streams", arguments.streams or str(per_function), 1, MOST_STREAMS) * parts,
         # Each part is a stream with its share of the events.
-        events_per_s=number("--events-per-s", arguments.events_per_s, 0, MOST_EVENTS_PER_S) / parts,
-        event_bytes=whole("--event-bytes", arguments.event_bytes, 1, MOST_BYTES),
+        events_per_s=read_number("--events-per-s", arguments.events_per_s, 0, MOST_EVENTS_PER_S) / parts,
+        event_bytes=whole_number("--event-bytes", arguments.event_bytes, 1, MOST_BYTES),
         store=store,
-        flush_s=None if arguments.flush_s is None else number("--flush-s", arguments.flush_s, 0, 60),
+        flush_s=None if arguments.flush_s is None else read_number("--flush-s", arguments.flush_s, 0, 60),
         order=order,
         per_function=per_function,
-        arrivals=one_of("--arrivals", arguments.arrivals, ARRIVALS),
-        deliver=_kinds(arguments.deliver),
-        keep=number("--keep", arguments.keep, 0, 1),
+        arrivals=read_choice("--arrivals", arguments.arrivals, ARRIVALS),
+        deliver=_read_sink_kinds(arguments.deliver),
+        keep=read_number("--keep", arguments.keep, 0, 1),
     )
 
 
-def _kinds(option: str | None) -> tuple[str, ...]:
+def _read_sink_kinds(option: str | None) -> tuple[str, ...]:
     kinds = tuple(dict.fromkeys(option.split(","))) if option is not None else ()
     wrong = [kind for kind in kinds if kind not in KINDS]
     if wrong:
@@ -160,10 +160,10 @@ def _kinds(option: str | None) -> tuple[str, ...]:
     return kinds
 
 
-def _need_room(load: Load, settings: Any) -> None:
+def _check_function_capacity(load: Load, settings: Any) -> None:
     """Raises UserError if one function cannot store so many events."""
-    memory_mb, together = settings["memory_mb"], load.together
-    most = stage_costs.events_per_s(memory_mb, load.event_bytes)
+    memory_mb, together = settings["memory_mb"], load.group_size
+    most = stage_costs.most_events_per_s(memory_mb, load.event_bytes)
     if load.events_per_s * together <= most:
         return
     about = f"about {counted(round(most), 'event')} of {counted(load.event_bytes, 'byte')}"
@@ -208,7 +208,7 @@ def _as_json(stage: str, load: Load, found: Costs, listed: Prices, notes: list[s
         "fixed_month_parts": found.fixed_month,
         "million_events": None if million is None else million["sum"],
         "million_events_parts": million,
-        "million_events_kept": found.million_kept,
+        "million_events_kept": found.million_storage_usd,
         "stage_month": stage_usd(load, found),
         "beside": found.beside,
         "used": asdict(found.used),
@@ -216,7 +216,7 @@ def _as_json(stage: str, load: Load, found: Costs, listed: Prices, notes: list[s
     }
 
 
-def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) -> str:
+def cost_text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) -> str:
     """The amounts as a table."""
     plural = "" if load.events_per_s == 1 else "s"
     of_bytes = counted(load.event_bytes, "byte")
@@ -225,48 +225,52 @@ def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) ->
     rate += f", of which {100 * load.keep:g} % are kept" if load.keep < 1 else ""
     stored = "an item each" if load.store == "items" else "in segments"
     stored += ", in no index" if load.order == "none" else ""
-    shared = "" if load.together == 1 else f", {load.together} in a function"
+    shared = "" if load.group_size == 1 else f", {load.group_size} in a function"
     streams = f"{counted(load.streams, 'stream')} of the stage {stage}"
     lines = [
         f"{streams}{shared}, each with {rate}, {stored}; US dollars a month",
         f"in {listed.region} at the prices of {listed.as_of}",
         "",
-        *_table("a stream", found.stream_month, whys(load, found.used, settings)),
+        *_table("a stream", found.stream_month, notes_of_parts(load, found.used, settings)),
         "",
-        *_table("the stage besides", found.fixed_month, FIXED_WHY),
+        *_table("the stage besides", found.fixed_month, FIXED_PART_NOTES),
         "",
         f"{'together':<18}{stage_usd(load, found):>10.2f}",
     ]
     if found.million_events is not None:
         title = "a million events" if load.keep == 1 else "a million that come"
         lines += ["", *_table(title, found.million_events, MILLION_WHY)]
-        lines.append(f"{'  kept':<18}{found.million_kept or 0:>10.3f}  a month of {_kept(settings['keep_days'])}")
-    return "\n".join([*lines, "", "for comparison, without the writes of events", *rows(found.beside, BESIDE_WHY)])
+        lines.append(
+            f"{'  kept':<18}{found.million_storage_usd or 0:>10.3f}  a month of {_days_in_words(settings['keep_days'])}"
+        )
+    return "\n".join(
+        [*lines, "", "for comparison, without the writes of events", *part_rows(found.beside, ALTERNATIVE_NOTES)]
+    )
 
 
-def whys(load: Load, used: Month, settings: Any) -> dict[str, str]:
+def notes_of_parts(load: Load, used: MonthUsage, settings: Any) -> dict[str, str]:
     """The words behind each part of a stream's month."""
     words = dict(settings) | asdict(used) | {"billed_s": used.billed_ms / 1000, "sinks": " and ".join(load.deliver)}
     # What the streams share belongs to the function; each stream pays its part.
-    words["shared"] = "" if load.together == 1 else f", shared by {load.together}"
-    words |= {name: _kept(settings[name]) for name in ("keep_days", "ledger_keep_days")}
-    return {name: why.format(**words) for name, why in WHY.items()}
+    words["shared"] = "" if load.group_size == 1 else f", shared by {load.group_size}"
+    words |= {name: _days_in_words(settings[name]) for name in ("keep_days", "ledger_keep_days")}
+    return {name: why.format(**words) for name, why in PART_NOTES.items()}
 
 
-def _kept(days: int) -> str:
+def _days_in_words(days: int) -> str:
     return counted(days, "day") if days else "for ever"
 
 
 # The column in which the words of a part begin.
-_WORDS_AT = 30
+_NOTES_COLUMN = 30
 
 
 def _table(title: str, parts: dict[str, float], why: dict[str, str]) -> list[str]:
     digits = 2 if parts["sum"] >= 1 or not parts["sum"] else 3
-    return [f"{title:<18}{parts['sum']:>10.{digits}f}", *rows(parts, why)]
+    return [f"{title:<18}{parts['sum']:>10.{digits}f}", *part_rows(parts, why)]
 
 
-def rows(parts: dict[str, float], why: dict[str, str]) -> list[str]:
+def part_rows(parts: dict[str, float], why: dict[str, str]) -> list[str]:
     """The lines of the parts that `why` names, with their prices and words."""
     return [
         f"  {name.replace('_', ' '):<16}{parts[name]:>z10.3f}  {words}" for name, words in why.items() if name in parts

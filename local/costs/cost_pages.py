@@ -16,9 +16,9 @@ from typing import Any
 from handlers.api.bill import RATES
 from local.checkout import ROOT
 from local.costs import model, month, prices, stage_costs
-from local.costs.command import BESIDE_WHY, FIXED_WHY, whys
+from local.costs.command import ALTERNATIVE_NOTES, FIXED_PART_NOTES, notes_of_parts
 from local.costs.model import PARTS, Costs, Load
-from local.generated_pages import run, table, with_tables
+from local.generated_pages import insert_tables, run, table
 
 STAGE = "prod"
 IDLE = Load(1, 0, 200, "items", None)
@@ -31,7 +31,7 @@ LOADS = {
     "heavy_unordered": Load(1, 100, 200, "items", None, "none"),
     "heavy_packed": Load(1, 100, 200, "log", 1),
 }
-TOGETHER = (
+GROUP_LOADS = (
     Load(100, 0, 200, "log", 60, per_function=100),
     Load(100, 1 / 60, 200, "log", 60, per_function=100),
     Load(100, 1 / 60, 200, "log", 60, per_function=100, arrivals="clock"),
@@ -43,7 +43,7 @@ WORDS = (0, -1)
 
 
 @dataclass(frozen=True, slots=True)
-class Quoted:
+class QuotedCosts:
     """The costs that the pages quote: of LOADS by name, and of TOGETHER; and the settings of the stage."""
 
     alone: Mapping[str, Costs]
@@ -53,7 +53,7 @@ class Quoted:
     @property
     def amounts(self) -> dict[str, float]:
         """The amounts in sentences, by the words behind each."""
-        idle, together, listed = self.alone["idle"], [one.stream_month["sum"] for one in self.together], prices.read()
+        idle, together, listed = (self.alone["idle"], [one.stream_month["sum"] for one in self.together], prices.read())
         microvm_usd = 0.25 * listed.usd("microvm", "vcpu_hour") + 0.5 * listed.usd("microvm", "gb_hour")
         return {
             "an idle stream": idle.stream_month["sum"],
@@ -63,60 +63,60 @@ class Quoted:
             "one of a hundred at an event a minute": together[1],
             "one of a hundred at an event a second": together[3],
             "a stage": idle.fixed_month["sum"],
-            "a million events": self.million("heavy")["sum"],
+            "a million events": self.million_events_usd("heavy")["sum"],
             "a million `POST`s": prices.MILLION * stage_costs.post_usd(listed),
             "with ¼ vCPU and an address": idle.beside["fargate"],
             "for the smallest": prices.HOURS * microvm_usd,
         }
 
-    def million(self, load: str) -> dict[str, float]:
+    def million_events_usd(self, load: str) -> dict[str, float]:
         """The cost of the requests for a million events, by part."""
         return self.alone[load].million_events or {}
 
 
-def quoted() -> Quoted:
+def compute_quoted_costs() -> QuotedCosts:
     """The present costs for the pages; this takes some seconds."""
-    source, listed = month.scenario(STAGE), prices.read()
-    months = month.replayed(source)
-    alone = {name: model.costs(source, months, [load], listed)[0] for name, load in LOADS.items()}
-    return Quoted(alone, model.costs(source, months, TOGETHER, listed), source.settings)
+    source, listed = month.read_scenario(STAGE), prices.read()
+    months = month.replay_months(source)
+    alone = {name: model.costs_of_loads(source, months, [load], listed)[0] for name, load in LOADS.items()}
+    return QuotedCosts(alone, model.costs_of_loads(source, months, GROUP_LOADS, listed), source.settings)
 
 
-def rewritten(text: str, found: Quoted) -> str:
+def replace_amounts(text: str, found: QuotedCosts) -> str:
     """The page with the present amounts."""
     for words, amount in found.amounts.items():
         # `$9.69 an idle stream`, wherever the line breaks.
         behind = r"\s+".join(re.escape(word) for word in words.split())
         text = re.sub(rf"\$\d+\.\d\d(?=\s+{behind}\b)", f"${amount:.2f}", text)
-    return with_tables(text, "cost", _tables(found))
+    return insert_tables(text, "cost", _tables(found))
 
 
-def _tables(found: Quoted) -> dict[str, list[str]]:
+def _tables(found: QuotedCosts) -> dict[str, list[str]]:
     columns = [found.alone[load].stream_month for load in ("idle", "light", "unordered", "packed")]
-    why = whys(LOADS["light"], found.alone["light"].used, found.settings)
+    why = notes_of_parts(LOADS["light"], found.alone["light"].used, found.settings)
     streams = [
-        (_name(part), *(f"{column[part]:.2f}" if column[part] else "–" for column in columns), why[part])
+        (_part_name(part), *(f"{column[part]:.2f}" if column[part] else "–" for column in columns), why[part])
         for part in PARTS
     ]
     streams.append(("**a stream**", *(f"**{column['sum']:.2f}**" for column in columns), ""))
-    shared = [(_name(part), *(f"{one.stream_month[part]:.4f}" for one in found.together)) for part in PARTS]
+    shared = [(_part_name(part), *(f"{one.stream_month[part]:.4f}" for one in found.together)) for part in PARTS]
     shared.append(("**one of 100**", *(f"**{one.stream_month['sum']:.4f}**" for one in found.together)))
     loads = ("heavy", "heavy_unordered", "heavy_packed")
-    amounts = [found.million(load) for load in loads]
+    amounts = [found.million_events_usd(load) for load in loads]
     million = [
         ("written at 100 a second", *(f"{one['sum']:.2f}" for one in amounts)),
         (
             f"kept for {found.settings['keep_days']} days",
-            *(f"{found.alone[load].million_kept or 0:.2f}" for load in loads),
+            *(f"{found.alone[load].million_storage_usd or 0:.2f}" for load in loads),
         ),
     ]
     heads = ("part", "idle", "1 event/s", "1 event/s, no order", "1 event/s in a log, 5 s", "why")
     return {
         "stream": table(heads, streams, WORDS),
         "together": table(("part", "idle", "an event a minute, 60 s", "the same by a clock", "1 event/s, 5 s"), shared),
-        "stage": _two("a stage besides", found.alone["idle"].fixed_month, FIXED_WHY),
+        "stage": _two_column_table("a stage besides", found.alone["idle"].fixed_month, FIXED_PART_NOTES),
         "million": table(("a million events", "items", "items, no order", "a log, 1 s"), million),
-        "beside": _two("", found.alone["idle"].beside, BESIDE_WHY),
+        "beside": _two_column_table("", found.alone["idle"].beside, ALTERNATIVE_NOTES),
         "iceberg": _iceberg(prices.read()),
     }
 
@@ -136,20 +136,20 @@ def _iceberg(listed: prices.Prices) -> list[str]:
     return table(("US dollars", "archive, items", "archive, a log", "Firehose into S3 Tables"), rows)
 
 
-def _two(title: str, parts: Mapping[str, float], why: Mapping[str, str]) -> list[str]:
-    rows = [(_name(part), f"{parts[part]:.3f}", words) for part, words in why.items() if part in parts]
+def _two_column_table(title: str, parts: Mapping[str, float], why: Mapping[str, str]) -> list[str]:
+    rows = [(_part_name(part), f"{parts[part]:.3f}", words) for part, words in why.items() if part in parts]
     rows += [(f"**{title}**", f"**{parts['sum']:.2f}**", "")] if title else []
     return table(("part", "US dollars", "why"), rows, WORDS)
 
 
-def _name(part: str) -> str:
+def _part_name(part: str) -> str:
     return {"lambda": "Lambda", "step_functions": "Step Functions"}.get(part, part.replace("_", " "))
 
 
-def rates(found: Quoted) -> str:
+def rates(found: QuotedCosts) -> str:
     """The rates for the page of a stream, by hours and events (handlers/api/bill.py), as JSON."""
     idle_usd, listed = found.alone["idle"].stream_month["sum"], prices.read()
-    shared_usd = (idle_usd - found.together[0].stream_month["sum"]) / (1 - 1 / TOGETHER[0].together)
+    shared_usd = (idle_usd - found.together[0].stream_month["sum"]) / (1 - 1 / GROUP_LOADS[0].group_size)
     loads = {"items": "light", "items without an order": "unordered", "log": "packed"}
     table = {
         "stage": STAGE,
@@ -159,18 +159,18 @@ def rates(found: Quoted) -> str:
         "shared_hour_usd": round(shared_usd / prices.HOURS, 8),
         "million_events_usd": {
             # Without the metric of stored events, which a stage has once, however many there are.
-            name: round(found.million(load)["sum"] + (found.alone[load].million_kept or 0), 4)
+            name: round(found.million_events_usd(load)["sum"] + (found.alone[load].million_storage_usd or 0), 4)
             for name, load in loads.items()
         },
     }
     return json.dumps(table, indent=2) + "\n"
 
 
-def files(found: Quoted, root: Path = ROOT) -> dict[Path, str]:
+def page_files(found: QuotedCosts, root: Path = ROOT) -> dict[Path, str]:
     """The pages and the rates with the present amounts."""
-    pages = {root / name: rewritten((root / name).read_text(encoding="utf-8"), found) for name in PAGES}
+    pages = {root / name: replace_amounts((root / name).read_text(encoding="utf-8"), found) for name in PAGES}
     return pages | {root / RATES.relative_to(ROOT): rates(found)}
 
 
 if __name__ == "__main__":
-    sys.exit(run("local.costs.cost_pages", "Writes what streams cost.", lambda: files(quoted())))
+    sys.exit(run("local.costs.cost_pages", "Writes what streams cost.", lambda: page_files(compute_quoted_costs())))

@@ -35,7 +35,7 @@ _Template.add_multi_constructor("!", lambda *_: None)
 
 
 @cache
-def resources(name: str) -> dict[str, Any]:
+def read_resources(name: str) -> dict[str, Any]:
     """The resources of packaging/resources/<name>.yml, each with its Type and Properties."""
     text = (STORAGE.parent / f"{name}.yml").read_text(encoding="utf-8")
     found: dict[str, Any] = yaml.load(text, _Template)["Resources"]
@@ -44,12 +44,12 @@ def resources(name: str) -> dict[str, Any]:
 
 def events_table() -> Table:
     """The table of events."""
-    return _table(resources("storage")["EventsTable"], has_events=True)
+    return _table(read_resources("storage")["EventsTable"], has_events=True)
 
 
 def control_table() -> Table:
     """The table of leases, cursors and the ledger."""
-    return _table(resources("storage")["ControlTable"], has_events=False)
+    return _table(read_resources("storage")["ControlTable"], has_events=False)
 
 
 def _table(resource: dict[str, Any], *, has_events: bool) -> Table:

@@ -14,19 +14,19 @@ from typing import Any
 from handlers.profile.addresses import ProfileError
 from handlers.profile.parse import parse
 from handlers.segments.codec import SEGMENT_BYTES
-from local.costs import delivered, stage_costs
-from local.costs.counted_run import NAMES, Counted, Stream, count, count_group, machine_of
-from local.costs.month import Month, Months
+from local.costs import delivery_costs, stage_costs
+from local.costs.counted_run import NAMES, CountedStream, RunCounts, count, count_group, resolve_machine
+from local.costs.month import MonthUsage, MonthUsages
 from local.costs.prices import HOURS, MILLION, MONTH_S, Prices
-from local.costs.steady_upstream import KEPT, TICK_MS
+from local.costs.steady_upstream import KEEP_RULE, TICK_MS
 from local.simulation.scenario import Scenario
 from local.user_error import UserError
 
 # A length with four or five handovers.
-STRETCH_S = 3_600
+RUN_S = 3_600
 # The events of a run: enough for usual cursors and segments, in a few seconds of work.
 EVENTS, BYTES = 6_000, 64 * 1024 * 1024
-STRETCH_LEAST_S = 10
+LEAST_RUN_S = 10
 # If fewer are kept, the run does not get more events for that.
 LEAST_KEPT = 0.2
 SEGMENTS, MOST_EVENTS = 20, 150_000
@@ -34,7 +34,7 @@ SEGMENTS, MOST_EVENTS = 20, 150_000
 # events are rare.
 IDLE_CYCLES, FLOW_CYCLES, OFTEN_PER_S = 1, 2, 0.2
 # Rarer events than these would be missing from a run; each costs as much as one of these.
-RAREST_PER_S = 20 / STRETCH_S
+RAREST_PER_S = 20 / RUN_S
 # Denser events than these cost no less each: an item always costs the same, and so does a log's event once segments
 # are full, because enough events come while a segment waits. A log that does not wait writes events as they come.
 DENSEST_PER_S, FULL_SEGMENTS, LEAST_WAIT_S = 1_000, 2, TICK_MS / 1000
@@ -77,7 +77,7 @@ class Load:
         return max(1, math.ceil(self.stored_per_s * units / PARTITION_UNITS)) if self.store == "items" else 1
 
     @property
-    def together(self) -> int:
+    def group_size(self) -> int:
         """How many streams a function keeps, with the streams spread as evenly as possible."""
         functions = -(-self.streams // self.per_function)
         return -(-self.streams // functions)
@@ -87,8 +87,8 @@ class Load:
 class Usage:
     """The counts of a load: the streams without events, what events add, and the number of functions."""
 
-    idle: Counted
-    flow: Counted
+    idle: RunCounts
+    with_events: RunCounts
     functions: float | None = None
 
 
@@ -96,38 +96,38 @@ class Usage:
 class Costs:
     """Costs in US dollars; those of a million events are None without events.
 
-    `million_events` is the cost of a million's requests, `million_kept` of their storage: per month, or in total if the
-    stage lets them expire.
+    `million_events` is the cost of a million's requests, `million_storage_usd` of their storage: per month, or in total
+    if the stage lets them expire.
     """
 
     stream_month: dict[str, float]
     fixed_month: dict[str, float]
     million_events: dict[str, float] | None
-    million_kept: float | None
+    million_storage_usd: float | None
     beside: dict[str, float]
-    used: Month
+    used: MonthUsage
 
 
-def costs(source: Scenario, months: Months, loads: Sequence[Load], prices: Prices) -> list[Costs]:
+def costs_of_loads(source: Scenario, months: MonthUsages, loads: Sequence[Load], prices: Prices) -> list[Costs]:
     """The costs of loads that differ only in their events: the streams without events are counted once.
 
     Raises UserError if a load cannot be stored like this.
     """
-    usages = [first := counted(source, loads[0]), *(counted(source, load, first) for load in loads[1:])]
-    return [priced(source.settings, months, load, usage, prices) for load, usage in zip(loads, usages, strict=True)]
+    usages = [first := count_load(source, loads[0]), *(count_load(source, load, first) for load in loads[1:])]
+    return [price_load(source.settings, months, load, usage, prices) for load, usage in zip(loads, usages, strict=True)]
 
 
-def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage, prices: Prices) -> Costs:
+def price_load(settings: Mapping[str, Any], months: MonthUsages, load: Load, usage: Usage, prices: Prices) -> Costs:
     """The costs of a load with these counts."""
-    idle, flow, together = usage.idle, usage.flow, load.together
-    used = months.ours
+    idle, flow, together = usage.idle, usage.with_events, load.group_size
+    used = months.streamkeeper
     if usage.functions is not None:
         # The same month of the machine, but its functions hand over many streams.
         used = replace(used, billed_ms=usage.functions * MONTH_S * 1000)
     parts = dict.fromkeys(PARTS, 0.0)
     parts["lambda"] = prices.lambda_usd(used.invocations, used.billed_ms, settings["memory_mb"]) / together
     parts["step_functions"] = used.transitions * prices.usd("step_functions", "million_transitions") / together
-    parts["logs"] = prices.log_usd(used.invocations * stage_costs.measured()["log_bytes_per_connection"]) / together
+    parts["logs"] = prices.log_usd(used.invocations * stage_costs.measurements()["log_bytes_per_connection"]) / together
     parts["watch"] = stage_costs.watch_stream_usd(prices, together)
     parts["encryption"] = stage_costs.encryption_usd(stage_costs.IN_HANDOVERS / together, stage_costs.TABLES, prices)
     # With events, each connection has stored something.
@@ -146,75 +146,75 @@ def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage
         parts[name] += usd + added[name]
     fixed = stage_costs.fixed_usd(settings, prices)
     if load.deliver:
-        parts |= delivered.usd(load.deliver, _delivered(load, flow), settings, prices)
-        fixed |= delivered.fixed_usd(load.deliver, settings, prices)
+        parts |= delivery_costs.stream_month_usd(load.deliver, _delivery_load(load, flow), settings, prices)
+        fixed |= delivery_costs.stage_fixed_usd(load.deliver, settings, prices)
     events_month = load.events_per_s * MONTH_S
     million = {name: usd / events_month * MILLION for name, usd in added.items()} if flow.events else {}
     kept_usd = million.pop("storage", None)
     return Costs(
-        stream_month=_summed(parts),
-        fixed_month=_summed(fixed),
-        million_events=_summed(million) if million else None,
-        million_kept=kept_usd,
-        beside=_beside(months.always_two, settings, prices),
+        stream_month=_with_sum(parts),
+        fixed_month=_with_sum(fixed),
+        million_events=_with_sum(million) if million else None,
+        million_storage_usd=kept_usd,
+        beside=_alternatives_usd(months.always_two, settings, prices),
         used=used,
     )
 
 
-def _delivered(load: Load, flow: Counted) -> delivered.Flow:
+def _delivery_load(load: Load, flow: RunCounts) -> delivery_costs.DeliveryLoad:
     """What is delivered: single items, or the segments of a log with their events."""
     events = NAMES["events_table"]
     by_kind = flow.counts.by_kind.items()
     segments = sum(one.requests for kind, one in by_kind if kind.table == events and one.write_units)
     of_a_write = max(1.0, flow.events * load.keep / segments) if load.store == "log" and segments else 1.0
-    return delivered.Flow(load.streams, load.stored_per_s / of_a_write, of_a_write, load.event_bytes)
+    return delivery_costs.DeliveryLoad(load.streams, load.stored_per_s / of_a_write, of_a_write, load.event_bytes)
 
 
-def counted(source: Scenario, load: Load, known: Usage | None = None) -> Usage:
+def count_load(source: Scenario, load: Load, known: Usage | None = None) -> Usage:
     """The counts of the streams without events, and what events add, at a rate that a run can have.
 
     One stream, or a few of a group, have events. If counts are `known`, those of the streams without events are reused.
     """
-    machine, rate = machine_of(source), max(min(load.events_per_s, most_counted_per_s(load)), RAREST_PER_S)
-    asked, is_clocked = profile(source, load), load.arrivals == "clock"
-    still, moving = (Stream(asked, each, load.event_bytes, is_clocked, load.keep) for each in (0.0, rate))
-    length_s = _stretch_s(rate, load.keep, load.event_bytes, load.flush_s or 0.0)
+    machine, rate = resolve_machine(source), max(min(load.events_per_s, most_counted_per_s(load)), RAREST_PER_S)
+    asked, is_clocked = load_profile(source, load), load.arrivals == "clock"
+    still, moving = (CountedStream(asked, each, load.event_bytes, is_clocked, load.keep) for each in (0.0, rate))
+    length_s = _run_length_s(rate, load.keep, load.event_bytes, load.flush_s or 0.0)
     if known is not None:
         idle, functions = known.idle, known.functions
-    elif load.together == 1:
-        idle, functions = count(source, machine, still, STRETCH_S * 1000), None
+    elif load.group_size == 1:
+        idle, functions = count(source, machine, still, RUN_S * 1000), None
     else:
-        idle, functions = count_group(source, machine, still, load.together, IDLE_CYCLES)
+        idle, functions = count_group(source, machine, still, load.group_size, IDLE_CYCLES)
     if not load.events_per_s:
-        return Usage(idle, idle.minus(idle), functions)
-    if load.together > 1 and length_s >= FLOW_CYCLES * source.settings["wait_s"]:
+        return Usage(idle, idle.subtract(idle), functions)
+    if load.group_size > 1 and length_s >= FLOW_CYCLES * source.settings["wait_s"]:
         streams = 2 if rate > OFTEN_PER_S else 10
         flow, base = (count_group(source, machine, one, streams, FLOW_CYCLES)[0] for one in (moving, still))
-        return Usage(idle, flow.minus(base), functions)
+        return Usage(idle, flow.subtract(base), functions)
     length_ms = round(1000 * length_s)
-    base = idle if (load.together, length_ms) == (1, idle.length_ms) else count(source, machine, still, length_ms)
-    return Usage(idle, count(source, machine, moving, length_ms).minus(base), functions)
+    base = idle if (load.group_size, length_ms) == (1, idle.length_ms) else count(source, machine, still, length_ms)
+    return Usage(idle, count(source, machine, moving, length_ms).subtract(base), functions)
 
 
 def most_counted_per_s(load: Load) -> float:
     """The most events per second of a run; denser ones cost as much each, and larger ones need no more bytes."""
-    most = min(DENSEST_PER_S, BYTES / STRETCH_LEAST_S / load.event_bytes)
+    most = min(DENSEST_PER_S, BYTES / LEAST_RUN_S / load.event_bytes)
     if load.store == "items":
         return most
     wait_s = max(LEAST_WAIT_S, 1 if load.flush_s is None else load.flush_s)
     return max(most, FULL_SEGMENTS * SEGMENT_BYTES / load.event_bytes / wait_s)
 
 
-def _stretch_s(rate: float, keep: float, event_bytes: int, flush_s: float) -> float:
+def _run_length_s(rate: float, keep: float, event_bytes: int, flush_s: float) -> float:
     """The length of a run with events: the full one if few are stored."""
     most = min(MOST_EVENTS, BYTES / event_bytes)
     # Segments are written when they are full, at the latest after `flush_s`.
     for_segments_s = min(SEGMENTS * min(flush_s, SEGMENT_BYTES / event_bytes / rate), most / rate)
     for_events_s = min(EVENTS / max(keep, LEAST_KEPT), BYTES / event_bytes) / rate
-    return min(STRETCH_S, max(for_events_s, for_segments_s, STRETCH_LEAST_S))
+    return min(RUN_S, max(for_events_s, for_segments_s, LEAST_RUN_S))
 
 
-def profile(source: Scenario, load: Load) -> Any:
+def load_profile(source: Scenario, load: Load) -> Any:
     """The profile of the stream: one that can be resumed, with a second connection allowed for a moment."""
     table: dict[str, Any] = {
         "address": "https://upstream.invalid/{streamId}",
@@ -228,22 +228,22 @@ def profile(source: Scenario, load: Load) -> Any:
     if load.order != "index":
         table |= {"order": load.order}
     if load.keep < 1:
-        table |= {"keep": KEPT}
+        table |= {"keep": KEEP_RULE}
     try:
         return parse("replay", table, {})
     except ProfileError as error:
         raise UserError(f"--store {load.store}: no profile can have that: {error}.") from None
 
 
-def events_units(load: Load, usage: Usage) -> float:
+def event_write_units_per_s(load: Load, usage: Usage) -> float:
     """The write units a second of a stream's events."""
-    flow = usage.flow
+    flow = usage.with_events
     return flow.counts.write_units(NAMES["events_table"]) / flow.events * load.events_per_s if flow.events else 0.0
 
 
-def too_much_for_a_log(load: Load, usage: Usage) -> str:
+def log_limit_note(load: Load, usage: Usage) -> str:
     """Why no log can store so much, "" if it can or the load is stored as items, which may have more partitions."""
-    if load.store != "log" or (units := events_units(load, usage)) <= PARTITION_UNITS:
+    if load.store != "log" or (units := event_write_units_per_s(load, usage)) <= PARTITION_UNITS:
         return ""
     return f"a log has one partition, which takes {PARTITION_UNITS:,} write units a second, and it needs {units:,.0f}."
 
@@ -251,7 +251,7 @@ def too_much_for_a_log(load: Load, usage: Usage) -> str:
 # --- amounts by prices ------------------------------------------------------------------------------------------------
 
 
-def _requests_usd(counted: Counted, settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
+def _requests_usd(counted: RunCounts, settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
     """The monthly cost of the counts for one stream, by part."""
     counts, times = counted.counts, MONTH_S * 1000 / counted.length_ms / counted.streams
     write_usd, read_usd = (prices.usd("dynamodb", f"million_{kind}_units") for kind in ("write", "read"))
@@ -261,7 +261,7 @@ def _requests_usd(counted: Counted, settings: Mapping[str, Any], prices: Prices)
         grown = times * sum(size for (name, _), size in counts.stored_bytes.items() if name == table)
         # "based on the size of each DynamoDB table, including table data and local secondary indexes": no global one.
         backed_up = times * counts.stored_bytes.get((table, ""), 0) * settings["point_in_time_recovery"]
-        stored_usd += stage_costs.stored_usd(grown, backed_up, keep_days, prices)
+        stored_usd += stage_costs.storage_usd(grown, backed_up, keep_days, prices)
     return {
         "events": counts.write_units(events) * times * write_usd,
         "control_writes": counts.write_units(control) * times * write_usd,
@@ -270,7 +270,7 @@ def _requests_usd(counted: Counted, settings: Mapping[str, Any], prices: Prices)
     }
 
 
-def _beside(plain: Month, settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
+def _alternatives_usd(plain: MonthUsage, settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
     """The monthly cost of other ways: a container and instances for all streams in them, the plain machine for one.
 
     The writes of events are left out, because they are the same for all.
@@ -295,5 +295,5 @@ def stage_usd(load: Load, found: Costs) -> float:
     return found.fixed_month["sum"] + load.streams * found.stream_month["sum"]
 
 
-def _summed(parts: dict[str, float]) -> dict[str, float]:
+def _with_sum(parts: dict[str, float]) -> dict[str, float]:
     return {**parts, "sum": sum(parts.values())}

@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from handlers.store.typed_values import DAY_S
-from local import collection
+from local import garbage_collection
 from local.checkout import ROOT
 from local.costs.prices import MONTH_S
 from local.replay.command import replay
@@ -24,7 +24,7 @@ CONNECTIONS = 690
 
 
 @dataclass(frozen=True, slots=True)
-class Month:
+class MonthUsage:
     """What one stream used in a month; `billed_ms` is the time of its functions, in `invocations` calls."""
 
     transitions: float
@@ -32,43 +32,43 @@ class Month:
     invocations: float
     executions: float
 
-    def times(self, factor: float) -> Month:
+    def scale(self, factor: float) -> MonthUsage:
         """The usage, multiplied."""
-        return Month(*(value * factor for value in astuple(self)))
+        return MonthUsage(*(value * factor for value in astuple(self)))
 
 
 @dataclass(frozen=True, slots=True)
-class Months:
+class MonthUsages:
     """A month of one stream, with the deployed machine and with the naive one."""
 
-    ours: Month
-    always_two: Month
+    streamkeeper: MonthUsage
+    always_two: MonthUsage
 
 
-def replayed(source: Scenario) -> Months:
+def replay_months(source: Scenario) -> MonthUsages:
     """Both months."""
-    return Months(streamkeeper(source), always_two(source))
+    return MonthUsages(replay_streamkeeper(source), replay_always_two(source))
 
 
-def scenario(stage: str) -> Scenario:
+def read_scenario(stage: str) -> Scenario:
     """The month, with the settings of the stage; raises UserError if there is no such stage."""
     return read(SCENARIO, stage)
 
 
-def streamkeeper(source: Scenario) -> Month:
+def replay_streamkeeper(source: Scenario) -> MonthUsage:
     """A month of a stream with the deployed machine, including renewals."""
     length_ms = min(source.run_for_ms, CONNECTIONS * source.settings["function_timeout_s"] * 1000)
-    return _replayed(replace(source, run_for_ms=length_ms)).times(MONTH_S * 1000 / length_ms)
+    return _replay_usage(replace(source, run_for_ms=length_ms)).scale(MONTH_S * 1000 / length_ms)
 
 
-def always_two(source: Scenario) -> Month:
+def replay_always_two(source: Scenario) -> MonthUsage:
     """A month of the naive machine, whose two branches are always connected; at most a day is replayed."""
     length_s = min(DAY_S, CONNECTIONS * source.settings["function_timeout_s"])
-    part = _replayed(replace(source, machine=PLAIN, run_for_ms=length_s * 1000))
-    return part.times(PLAIN_BRANCHES * MONTH_S / length_s)
+    part = _replay_usage(replace(source, machine=PLAIN, run_for_ms=length_s * 1000))
+    return part.scale(PLAIN_BRANCHES * MONTH_S / length_s)
 
 
-def _replayed(source: Scenario) -> Month:
-    with collection.paused():
+def _replay_usage(source: Scenario) -> MonthUsage:
+    with garbage_collection.no_garbage_collection():
         found = replay(source)
-        return Month(found.transitions, found.billed_ms, found.invocations, len(found.runs))
+        return MonthUsage(found.transitions, found.billed_ms, found.invocations, len(found.runs))

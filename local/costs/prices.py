@@ -38,7 +38,7 @@ class Prices:
         """The price of so many bytes of a log."""
         return size / GB * self.usd("cloudwatch", "log_gb")
 
-    def also(self, table: str, name: str, usd: float) -> Prices:
+    def with_price(self, table: str, name: str, usd: float) -> Prices:
         """The list with one more price, or a different one."""
         return replace(self, _tables={**self._tables, table: {**self._tables.get(table, {}), name: usd}})
 
@@ -55,17 +55,17 @@ CHUNK_BYTES, KINESIS_BYTES, FIREHOSE_BYTES = 64 * 1024, 1024, 5 * 1024
 Batches = Sequence[Sequence[int]]
 
 
-def _begun(batches: Batches, size: int) -> int:
+def _count_chunks(batches: Batches, size: int) -> int:
     """How many parts of this size the messages begin."""
     return sum(-(-each // size) for one in batches for each in one)
 
 
 # The price of a sink's requests, and how much of it they are, each given by the sizes of its messages.
 CHARGES: Mapping[str, tuple[str, Callable[[Batches], float]]] = {
-    "sqs": ("sqs.million_fifo_requests", lambda batches: _begun([[sum(one)] for one in batches], CHUNK_BYTES)),
-    "eventbridge": ("eventbridge.million_events", lambda batches: _begun(batches, CHUNK_BYTES)),
-    "kinesis": ("kinesis.gb_in", lambda batches: _begun(batches, KINESIS_BYTES) * KINESIS_BYTES),
-    "firehose": ("firehose.gb_in", lambda batches: _begun(batches, FIREHOSE_BYTES) * FIREHOSE_BYTES),
+    "sqs": ("sqs.million_fifo_requests", lambda batches: _count_chunks([[sum(one)] for one in batches], CHUNK_BYTES)),
+    "eventbridge": ("eventbridge.million_events", lambda batches: _count_chunks(batches, CHUNK_BYTES)),
+    "kinesis": ("kinesis.gb_in", lambda batches: _count_chunks(batches, KINESIS_BYTES) * KINESIS_BYTES),
+    "firehose": ("firehose.gb_in", lambda batches: _count_chunks(batches, FIREHOSE_BYTES) * FIREHOSE_BYTES),
     "s3": ("s3.million_writes", len),
     "lambda": ("lambda.million_requests", len),
     "webhook": ("transfer.gb_out", lambda batches: sum(map(sum, batches))),
@@ -79,7 +79,7 @@ def sink_usd(kind: str, batches: Batches, prices: Prices) -> float:
     return amount / GB if ".gb_" in name else amount
 
 
-def priced_by(options: Iterable[str], prices: Prices) -> Prices:
+def with_user_prices(options: Iterable[str], prices: Prices) -> Prices:
     """The list with the user's prices, such as `kinesis.gb_in=0.08`; raises ValueError with a sentence."""
     known = {"kinesis.stream_hour", *(name for name, _ in CHARGES.values())}
     for option in options:
@@ -91,5 +91,5 @@ def priced_by(options: Iterable[str], prices: Prices) -> Prices:
         if name not in known or not 0 <= price <= MILLION:
             raise ValueError(f"{option!r} is not a price: write NAME=USD, with NAME one of {', '.join(sorted(known))}")
         table, _, field = name.partition(".")
-        prices = prices.also(table, field, price)
+        prices = prices.with_price(table, field, price)
     return prices

@@ -24,8 +24,8 @@ from handlers.store.ledger_records import connection_item, connection_key, gap_i
 from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import item_key, number_value
 from local.costs.deployed_tables import control_table, events_table
-from local.costs.metered import Counts, Meter, MeteredDynamoDb
 from local.costs.prices import Prices, read
+from local.costs.request_meter import Counts, Meter, MeteredDynamoDb
 from local.simulation.shared_tasks import store_on
 from local.simulation.virtual_rest import RestWays, VirtualRest
 
@@ -50,7 +50,7 @@ _STREAM = {
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class RepairUsage:
     """The usage of the repair of one gap."""
 
     counts: Counts
@@ -58,7 +58,7 @@ class Counted:
     requests: int
 
 
-def counted(events: int, event_bytes: int = 200) -> Counted:
+def count_repair(events: int, event_bytes: int = 200) -> RepairUsage:
     """The repair of a gap with so many events of that size, at an address that leaves out the edges."""
     meter = Meter({NAMES["events_table"]: events_table(), NAMES["control_table"]: control_table()})
     client, total = MeteredDynamoDb(meter), events + 2 * EDGES
@@ -109,10 +109,10 @@ def counted(events: int, event_bytes: int = 200) -> Counted:
         now[0] += round(for_s * 1000)
 
     perform_needs(repair_streams(deps, "cost"), ask, wait)
-    return Counted(meter.counts - before, now[0] - began_ms + START_MS, len(rest.asked))
+    return RepairUsage(meter.counts - before, now[0] - began_ms + START_MS, len(rest.asked))
 
 
-def gap_usd(of: Counted, memory_mb: int, prices: Prices) -> dict[str, float]:
+def gap_usd(of: RepairUsage, memory_mb: int, prices: Prices) -> dict[str, float]:
     """Its cost by part, without storage, which costs the same wherever an event comes from."""
     tables = ("events", "control")
     return {
@@ -125,18 +125,18 @@ def gap_usd(of: Counted, memory_mb: int, prices: Prices) -> dict[str, float]:
 def cost_usd(gaps: int, events: int) -> float:
     """The approximate cost of repairing so many gaps with so many events, with the default memory of a stage."""
     each = events / max(1, gaps)
-    one = counted(min(math.ceil(each), MOST_EVENTS))
+    one = count_repair(min(math.ceil(each), MOST_EVENTS))
     return gaps * max(1.0, each / MOST_EVENTS) * sum(gap_usd(one, 256, read()).values())
 
 
-def as_json(events: int, event_bytes: int, memory_mb: int, prices: Prices) -> dict[str, Any]:
+def repair_json(events: int, event_bytes: int, memory_mb: int, prices: Prices) -> dict[str, Any]:
     """What `streamkeeper cost --repair --json` prints."""
-    one = counted(events, event_bytes)
+    one = count_repair(events, event_bytes)
     parts = gap_usd(one, memory_mb, prices)
     return {"gap_usd": sum(parts.values()), "parts": parts, "requests": one.requests, "run_ms": one.run_ms}
 
 
-def text(events: int, event_bytes: int, memory_mb: int, found: dict[str, Any]) -> str:
+def repair_text(events: int, event_bytes: int, memory_mb: int, found: dict[str, Any]) -> str:
     """The same for people."""
     missed, requests = number_of(events, "event"), number_of(found["requests"], "request")
     head = f"A gap that missed {missed} of {number_of(event_bytes, 'byte')}: ${found['gap_usd']:.6f} to repair"

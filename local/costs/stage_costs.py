@@ -21,8 +21,8 @@ from handlers.store.leases import Leases
 from handlers.store.typed_values import DAY_S
 from handlers.watching.lease_rounds import Rounds, Turn
 from local.costs.deployed_tables import control_table
-from local.costs.metered import Meter, MeteredDynamoDb
 from local.costs.prices import GB, HOURS, MONTH_S, Prices
+from local.costs.request_meter import Meter, MeteredDynamoDb
 from local.costs.units import Item
 
 MEASURED = Path(__file__).with_name("measured.toml")
@@ -80,11 +80,11 @@ def stream_metrics_usd(
 def watch_stream_usd(prices: Prices, per_function: int = 1) -> float:
     """The cost of the watch's reads of one stream in a month, if so many streams share a function."""
     streams = max(_STREAMS, per_function)
-    units = (read_units(streams, per_function) - read_units(0)) / streams
+    units = (watch_read_units(streams, per_function) - watch_read_units(0)) / streams
     return units * WATCHES * prices.usd("dynamodb", "million_read_units")
 
 
-def stored_usd(bytes_a_month: float, backed_up: float, keep_days: int, prices: Prices) -> float:
+def storage_usd(bytes_a_month: float, backed_up: float, keep_days: int, prices: Prices) -> float:
     """The cost of storage, and of a backup of so many of the bytes, once as much expires as comes.
 
     If it is kept forever, it is the mean of the first month.
@@ -105,21 +105,21 @@ def encryption_usd(connections: float, tables: int, prices: Prices) -> float:
 
 def post_usd(prices: Prices) -> float:
     """The cost of a POST without what it starts: the API's request, an Express execution, and a read of the lease."""
-    express_gb_s = measured()["post_billed_ms"] / 1000 * EXPRESS_MB / 1024
+    express_gb_s = measurements()["post_billed_ms"] / 1000 * EXPRESS_MB / 1024
     usd = prices.usd("api_gateway", "million_requests") + prices.usd("step_functions", "million_express_requests")
     usd += express_gb_s * prices.usd("step_functions", "express_gb_second")
     return usd + prices.usd("dynamodb", "million_read_units")
 
 
-def events_per_s(memory_mb: int, event_bytes: int) -> float:
+def most_events_per_s(memory_mb: int, event_bytes: int) -> float:
     """How many such events per second one function stores with its share of a core."""
-    figures = measured()
+    figures = measurements()
     cpu_us = figures["store_cpu_us_per_event"] + figures["store_cpu_us_per_kb"] * event_bytes / 1024
     return memory_mb / MB_PER_CORE * 1_000_000 / cpu_us
 
 
 @cache
-def measured() -> dict[str, float]:
+def measurements() -> dict[str, float]:
     """The measurements of the real functions."""
     table: dict[str, float] = tomllib.loads(MEASURED.read_text(encoding="utf-8"))
     return table
@@ -127,12 +127,12 @@ def measured() -> dict[str, float]:
 
 def _watch_usd(settings: Mapping[str, Any], prices: Prices) -> float:
     memory_mb = float(settings["watch_memory_mb"])
-    busy_ms = measured()["watch_cpu_ms"] * max(1.0, MB_PER_CORE / memory_mb) + measured()["watch_wait_ms"]
-    read_usd = read_units(0) * prices.usd("dynamodb", "million_read_units")
+    busy_ms = measurements()["watch_cpu_ms"] * max(1.0, MB_PER_CORE / memory_mb) + measurements()["watch_wait_ms"]
+    read_usd = watch_read_units(0) * prices.usd("dynamodb", "million_read_units")
     queue_usd = prices.usd("sqs", "million_requests")
     return WATCHES * (
         prices.lambda_usd(1, busy_ms, memory_mb)
-        + prices.log_usd(measured()["log_bytes_per_watch"])
+        + prices.log_usd(measurements()["log_bytes_per_watch"])
         + queue_usd
         + read_usd
     )
@@ -141,7 +141,7 @@ def _watch_usd(settings: Mapping[str, Any], prices: Prices) -> float:
 # --- what the watch reads ---------------------------------------------------------------------------------------------
 
 
-def read_units(streams: int, per_function: int = 1) -> float:
+def watch_read_units(streams: int, per_function: int = 1) -> float:
     """The units of a run with so many connected streams and functions."""
     meter = Meter({TABLE: control_table()})
     client = MeteredDynamoDb(meter)

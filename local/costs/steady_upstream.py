@@ -21,7 +21,7 @@ from states_language.clock import Clock
 TICK_MS = 20
 # The largest delay of a clock's event.
 LATE_MS = 200
-KEPT = {"name": ["message"]}
+KEEP_RULE = {"name": ["message"]}
 _NAMES = ("edit", "new", "log", "categorize")
 _DIGEST_BYTES = 4
 
@@ -31,7 +31,7 @@ class SteadyUpstream(ScriptedUpstream):
 
     They come at random, like those of many sources (a Poisson process), or by a clock (`is_clocked`), each a little
     late because of the network: otherwise they would come at the very instants at which segments are due. Many events
-    in a second come evenly, which makes no difference. A share of `kept` fits the rule `KEPT`.
+    in a second come evenly, which makes no difference. A share of `kept` fits the rule `KEEP_RULE`.
     """
 
     def __init__(
@@ -56,15 +56,15 @@ class SteadyUpstream(ScriptedUpstream):
     def open(self, client: Client, cursor: str | None) -> Link:
         """A link that brings what came after the cursor, or from now on if there is none."""
         link = super().open(client, cursor)
-        self._sent[link] = self.sent() if cursor is None else int(cursor)
+        self._sent[link] = self.count_sent() if cursor is None else int(cursor)
         return link
 
-    def sent(self) -> int:
+    def count_sent(self) -> int:
         """The number of events so far."""
         age_ms = self._clock.now_ms() - self._origin_ms
-        if self._is_dense or not self._events_per_s:
+        if self._sends_by_tick or not self._events_per_s:
             return int(age_ms * self._events_per_s / 1000)
-        self._drawn_until(age_ms)
+        self._draw_instants_until(age_ms)
         return bisect_right(self._instants_ms, age_ms)
 
     def _answer(self, link: Link) -> None:
@@ -78,15 +78,15 @@ class SteadyUpstream(ScriptedUpstream):
     def _next_tick(self) -> None:
         """Sends the next event at its instant, or those of a tick if they come closer together."""
         at_ms = self._clock.now_ms() + TICK_MS
-        if not self._is_dense:
-            at_ms = self._origin_ms + math.ceil(self._instants_ms[self.sent()])
+        if not self._sends_by_tick:
+            at_ms = self._origin_ms + math.ceil(self._instants_ms[self.count_sent()])
         self._clock.call_at(at_ms, self._tick)
 
     @property
-    def _is_dense(self) -> bool:
+    def _sends_by_tick(self) -> bool:
         return self._events_per_s * TICK_MS > 1000
 
-    def _drawn_until(self, age_ms: int) -> None:
+    def _draw_instants_until(self, age_ms: int) -> None:
         """Draws the instants of events until one lies in the future."""
         while not self._instants_ms or self._instants_ms[-1] <= age_ms:
             last_ms = self._instants_ms[-1] if self._instants_ms else 0.0
@@ -104,19 +104,19 @@ class SteadyUpstream(ScriptedUpstream):
 
     def _send(self, link: Link) -> None:
         first = self._sent[link] + 1
-        last = self._sent[link] = max(self._sent[link], self.sent())
-        frames = [frame(number, self._event_bytes, self._kept) for number in range(first, last + 1)]
+        last = self._sent[link] = max(self._sent[link], self.count_sent())
+        frames = [event_frame(number, self._event_bytes, self._kept) for number in range(first, last + 1)]
         if frames and link.is_open:
             link.client.arrived(link, Chunk(b"".join(frames)))
 
 
-def frame(number: int, event_bytes: int, kept: float = 1) -> bytes:
+def event_frame(number: int, event_bytes: int, kept: float = 1) -> bytes:
     """One event as bytes of the stream; those that are not kept, evenly spread, have a name."""
     name = b"" if int(number * kept) > int((number - 1) * kept) else b"event: other\n"
-    return b"id: %d\n%sdata: %s\n\n" % (number, name, body(number, event_bytes).encode())
+    return b"id: %d\n%sdata: %s\n\n" % (number, name, event_body(number, event_bytes).encode())
 
 
-def body(number: int, event_bytes: int) -> str:
+def event_body(number: int, event_bytes: int) -> str:
     """The body of an event, of `event_bytes` bytes: JSON, or its beginning if that is longer."""
     fields = {"n": number, "type": _NAMES[number % len(_NAMES)]}
     text = json.dumps(fields, separators=(",", ":"))

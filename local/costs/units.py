@@ -31,7 +31,7 @@ class Index:
     keys: tuple[str, ...]
     projected: tuple[str, ...] | None = ()
 
-    def entry(self, item: Item | None, table_keys: Sequence[str]) -> Item | None:
+    def entry_of(self, item: Item | None, table_keys: Sequence[str]) -> Item | None:
         """The index's entry of an item; None if the item lacks an attribute of the index's key."""
         if item is None or any(name not in item for name in self.keys):
             return None
@@ -84,28 +84,28 @@ def write_units(before: Item | None, after: Item | None, indexes: Iterable[Index
 
     Either item is None if there was, or is, none. `keys` is the table's key.
     """
-    return _larger(before, after) + sum(_index_units(index, before, after, keys) for index in indexes)
+    return _units_of_larger(before, after) + sum(_index_units(index, before, after, keys) for index in indexes)
 
 
 def refused_units(before: Item | None) -> int:
     """The units of a write whose condition failed: those of the existing item, or one."""
     # "If a ConditionExpression evaluates to false during a conditional write, DynamoDB still consumes write capacity
     # from the table. The amount consumed is dependent on the size of the existing item (or a minimum of 1)."
-    return _larger(before, None)
+    return _units_of_larger(before, None)
 
 
-def _larger(before: Item | None, after: Item | None) -> int:
+def _units_of_larger(before: Item | None, after: Item | None) -> int:
     sizes = [item_bytes(item) for item in (before, after) if item is not None]
     return max(1, *(-(-size // WRITE_BYTES) for size in sizes), 1)
 
 
 def _index_units(index: Index, before: Item | None, after: Item | None, keys: Sequence[str]) -> int:
-    old, new = index.entry(before, keys), index.entry(after, keys)
+    old, new = index.entry_of(before, keys), index.entry_of(after, keys)
     if old == new:
         return 0  # "If an update to an item doesn't change any projected attribute, no write to the index"
     moved = old is not None and new is not None and any(old[name] != new[name] for name in index.keys)
     # "two writes are required, one to delete the previous item from the index and another write to put the new item"
-    return _larger(old, None) + _larger(None, new) if moved else _larger(old, new)
+    return _units_of_larger(old, None) + _units_of_larger(None, new) if moved else _units_of_larger(old, new)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

@@ -10,39 +10,43 @@ from typing import Any
 
 from local.doctor import account_facts
 from local.doctor.account_facts import Facts
-from local.doctor.findings import DEPLOY, RUNBOOK, Finding, Mend, State, Unasked, unasked
-from local.doctor.stage_template import Deployed, Resource, restore
+from local.doctor.findings import DEPLOY, RUNBOOK, Finding, Mend, NoAnswer, State, missing_answer
+from local.doctor.stage_template import DeployedStage, Resource, repair_advice
 
 _ACTIONS = ("AlarmActions", "OKActions", "InsufficientDataActions")
 # What CloudWatch returns for an alarm that does not set it.
 _DEFAULTS = {"TreatMissingData": "missing"}
 
 
-def judged(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
+def check_alarms(deployed: DeployedStage, facts: Facts) -> Iterator[Finding]:
     """The findings about the alarms and their subscribers."""
-    for topic in deployed.of(account_facts.TOPIC):
-        yield _subscribers(topic, facts["subscriptions"][topic.key])
-    alarms, wanted = facts["alarms"], deployed.of(account_facts.ALARM)
-    if isinstance(alarms, Unasked):
-        yield unasked("alarms", alarms, DEPLOY)
+    for topic in deployed.of_type(account_facts.TOPIC):
+        yield _check_subscribers(topic, facts["subscriptions"][topic.key])
+    alarms, wanted = facts["alarms"], deployed.of_type(account_facts.ALARM)
+    if isinstance(alarms, NoAnswer):
+        yield missing_answer("alarms", alarms, DEPLOY)
         return
     known = {one["AlarmName"]: one for one in alarms}
-    found = [finding for one in wanted for finding in _alarm(deployed, one, known.get(one.name))]
+    found = [finding for one in wanted for finding in _check_alarm(deployed, one, known.get(one.name))]
     yield from found
     if not found:
         yield Finding(State.OK, "alarms", f"{len(wanted)}, none in state ALARM")
 
 
-def _alarm(deployed: Deployed, resource: Resource, alarm: Mapping[str, Any] | None) -> Iterator[Finding]:
+def _check_alarm(deployed: DeployedStage, resource: Resource, alarm: Mapping[str, Any] | None) -> Iterator[Finding]:
     """Yields what is wrong with an alarm. CloudFormation does not create a deleted alarm again; the mend does."""
     name, should = resource.key.removesuffix("Alarm"), {**resource.properties, "ActionsEnabled": True}
-    what, fix, put = f"alarm {name}", restore(deployed), {"AlarmName": resource.name, **should}
+    what, fix, put = f"alarm {name}", repair_advice(deployed), {"AlarmName": resource.name, **should}
     if alarm is None:
         yield Finding(State.WRONG, what, "missing", "there", fix, Mend("cloudwatch", "put_metric_alarm", put))
         return
-    others = {key: one for key, one in should.items() if key != "AlarmDescription" and not _is_so(key, one, alarm)}
+    others = {
+        key: one for key, one in should.items() if key != "AlarmDescription" and not _is_as_wanted(key, one, alarm)
+    }
     if others:
-        found, wanted = (", ".join(f"{key} {_words(one.get(key))}" for key in others) for one in (alarm, should))
+        found, wanted = (
+            ", ".join(f"{key} {_value_in_words(one.get(key))}" for key in others) for one in (alarm, should)
+        )
         put |= {key: list(dict.fromkeys([*should.get(key, ()), *alarm.get(key, ())])) for key in _ACTIONS}
         mend = Mend("cloudwatch", "put_metric_alarm", put)
         yield Finding(State.WRONG, f"{what}, settings", found, wanted, fix, mend)
@@ -50,7 +54,7 @@ def _alarm(deployed: Deployed, resource: Resource, alarm: Mapping[str, Any] | No
         yield Finding(State.WRONG, what, "ALARM", "OK", f"{RUNBOOK}#{name.lower()}")
 
 
-def _is_so(key: str, wanted: Any, alarm: Mapping[str, Any]) -> bool:
+def _is_as_wanted(key: str, wanted: Any, alarm: Mapping[str, Any]) -> bool:
     found = alarm.get(key, _DEFAULTS.get(key))
     if key in _ACTIONS:
         return set(wanted) <= set(found or ())
@@ -59,7 +63,7 @@ def _is_so(key: str, wanted: Any, alarm: Mapping[str, Any]) -> bool:
     return bool(found == wanted)
 
 
-def _words(value: Any) -> str:
+def _value_in_words(value: Any) -> str:
     """Returns a property's value for a person: a list by the ends of its ARNs."""
     if isinstance(value, list):
         named = (one["Value"] if isinstance(one, Mapping) else one for one in value)
@@ -67,10 +71,10 @@ def _words(value: Any) -> str:
     return "none" if value is None else str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
-def _subscribers(topic: Resource, answer: Any) -> Finding:
+def _check_subscribers(topic: Resource, answer: Any) -> Finding:
     what = "subscribers of the alarms"
-    if isinstance(answer, Unasked):
-        return unasked(what, answer, DEPLOY)
+    if isinstance(answer, NoAnswer):
+        return missing_answer(what, answer, DEPLOY)
     waiting = [one["Endpoint"] for one in answer if not one["SubscriptionArn"].startswith("arn:")]
     declared = [one["Endpoint"] for one in topic.properties.get("Subscription") or ()]
     lost = [one for one in declared if one not in [known["Endpoint"] for known in answer]]

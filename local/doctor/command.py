@@ -16,15 +16,15 @@ from typing import Any
 from handlers.api.verdict import counted
 from local.costs import prices
 from local.doctor import demonstration, fleet_checks, stage_checks
-from local.doctor.account_facts import HERE, Account, Facts, collect
+from local.doctor.account_facts import LOCAL_SERVICES, Account, Facts, collect_facts
 from local.doctor.findings import Finding, State
-from local.doctor.stage_template import of_stack, of_this_machine
-from local.printable import printable, saying, show
-from local.reached_stage import clients_of, reach
-from local.streams import asking
+from local.doctor.stage_template import read_deployed_stage, read_local_stage
+from local.printable import print_line, printable, report_if_slow
+from local.stage_clients import client_factory_of, connect_to_stage
+from local.streams import api_session
 
 WELL, WRONG = 0, 1
-# A repair may wait for another: a mapping for the stream, a stream for the table. How often to ask again.
+# A repair may wait for another: a mapping for the stream, a stream for the table. How often to check again.
 ROUNDS, REST_S = 15, 2.0
 
 
@@ -52,39 +52,46 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--url", metavar="ADDRESS", help="the API's address for --demo (default: the stack's own)")
     parser.add_argument("--json", action="store_true", help="print a JSON object for each check")
-    parser.set_defaults(run=asking.refusals(run))
+    parser.set_defaults(run=api_session.print_refusals(run))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if all is well, or else 1; raises UserError."""
-    stage, clients = clients_of(arguments.stage)
-    account = Account(clients, HERE if arguments.stage is None else None)
-    with saying("checking the account …"):
+    stage, clients = client_factory_of(arguments.stage)
+    account = Account(clients, LOCAL_SERVICES if arguments.stage is None else None)
+    with report_if_slow("checking the account …"):
         if arguments.stage is None:
-            reach(None)
-        deployed = of_this_machine(stage) if arguments.stage is None else of_stack(clients("cloudformation"), stage)
+            connect_to_stage(None)
+        deployed = (
+            read_local_stage(stage)
+            if arguments.stage is None
+            else read_deployed_stage(clients("cloudformation"), stage)
+        )
 
         facts: Facts = {}
 
         def check() -> list[Finding]:
-            facts.update(collect(account, deployed))
-            return [*stage_checks.judged(deployed, facts), *fleet_checks.judged(deployed, facts, prices.read())]
+            facts.update(collect_facts(account, deployed))
+            return [
+                *stage_checks.check_stage(deployed, facts),
+                *fleet_checks.check_fleet(deployed, facts, prices.read()),
+            ]
 
-        found = _repaired(account, check) if arguments.repair else check()
+        found = _repair(account, check) if arguments.repair else check()
 
     def tell(finding: Finding) -> None:
         if arguments.json:
             print(json.dumps(finding.as_json()), flush=True)
         else:
-            show(finding.line(), 7)
+            print_line(finding.line(), 7)
 
     for finding in found:
         tell(finding)
     if arguments.demo is not None:
         api = demonstration.api_of(account, deployed, arguments.url)
-        stream_id = demonstration.chosen(arguments.demo, facts["profiles"])
-        with saying(f"starting {stream_id}; its handover takes some seconds …"):
-            for finding in demonstration.played(api, account, deployed, stream_id):
+        stream_id = demonstration.choose_stream(arguments.demo, facts["profiles"])
+        with report_if_slow(f"starting {stream_id}; its handover takes some seconds …"):
+            for finding in demonstration.run_demo(api, account, deployed, stream_id):
                 found.append(finding)
                 tell(finding)
     ill = [one for one in found if not one.is_well]
@@ -94,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     return WRONG if ill else WELL
 
 
-def _repaired(account: Account, check: Callable[[], list[Finding]]) -> list[Finding]:
+def _repair(account: Account, check: Callable[[], list[Finding]]) -> list[Finding]:
     """Returns the findings once nothing more can be mended, or mending does not help.
 
     An accepted request is not repeated; a refused one is, because a table takes one change at a time.
@@ -108,7 +115,7 @@ def _repaired(account: Account, check: Callable[[], list[Finding]]) -> list[Find
         for what, mend in wrong:
             if what in sent:
                 continue
-            why = account.mend(mend)
+            why = account.send_mend(mend)
             sent |= set() if why else {what}
             words = f"refused, and tried again: {why}" if why else f"{mend.operation} sent"
             print(printable(f"repair {what}: {words}"), file=sys.stderr, flush=True)

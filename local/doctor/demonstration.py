@@ -17,12 +17,12 @@ from handlers.connection.orphans import start_input
 from handlers.store.leases import Leases
 from handlers.store.typed_values import read_text
 from handlers.upgrade.upgrade_steps import successor_name
-from local.api_client.http_client import HERE, Api
+from local.api_client.http_client import LOCAL_HOST, Api
 from local.doctor.account_facts import Account
-from local.doctor.findings import Finding, State, Unasked
-from local.doctor.stage_template import Deployed
+from local.doctor.findings import Finding, NoAnswer, State
+from local.doctor.stage_template import DeployedStage
 from local.options import read_port
-from local.streams.asking import Streams
+from local.streams.api_session import ApiSession
 from local.user_error import UserError
 from streamkeeper.exceptions import NotFound, Refused
 from streamkeeper.transport import path_of
@@ -31,11 +31,11 @@ from streamkeeper.transport import path_of
 WITHIN_S, EVERY_S = 90.0, 0.5
 # Tried if no stream is named: the demonstration, and a public stream that ships and needs no variable.
 DEMONSTRATIONS = ("demo", "wikimedia:recentchange")
-_OVER = ("stopped", "ended", "rejected", "broken")
+_ENDED = ("stopped", "ended", "rejected", "broken")
 _LOG = "`streamkeeper status` says why"
 
 
-def chosen(name: str, profiles: Any) -> str:
+def choose_stream(name: str, profiles: Any) -> str:
     """Returns the stream to start; if `name` is "", the first demonstration that the stage has."""
     known = profiles if isinstance(profiles, dict) else {}
     for stream_id in [name] if name else DEMONSTRATIONS:
@@ -44,16 +44,16 @@ def chosen(name: str, profiles: Any) -> str:
     raise UserError("The stage has no stream for a demonstration: give --demo STREAM with one of its profiles.")
 
 
-def api_of(account: Account, deployed: Deployed, url: str | None) -> Api:
+def api_of(account: Account, deployed: DeployedStage, url: str | None) -> Api:
     """Returns the stage's API, at `url` or at the stack's address, with the environment's key or the stage's own."""
     if deployed.stack is None:
-        return Api(url or f"http://{HERE}:{read_port(os.environ)}")
+        return Api(url or f"http://{LOCAL_HOST}:{read_port(os.environ)}")
     outputs = {one["OutputKey"]: one["OutputValue"] for one in deployed.stack.get("Outputs", ())}
     key = os.environ.get("STREAMKEEPER_API_KEY", "")
-    keys = deployed.of("AWS::ApiGateway::ApiKey")
+    keys = deployed.of_type("AWS::ApiGateway::ApiKey")
     if not key and keys:
-        answer = account.ask("apigateway", "get_api_key", apiKey=keys[0].name, includeValue=True)
-        if isinstance(answer, Unasked):
+        answer = account.request("apigateway", "get_api_key", apiKey=keys[0].name, includeValue=True)
+        if isinstance(answer, NoAnswer):
             raise UserError(
                 f"The stage requires a key, which cannot be read: set STREAMKEEPER_API_KEY ({answer.reason})."
             )
@@ -61,69 +61,69 @@ def api_of(account: Account, deployed: Deployed, url: str | None) -> Api:
     return Api(url or str(outputs["ServiceEndpoint"]), key, sign=not keys)
 
 
-def played(api: Api, account: Account, deployed: Deployed, stream_id: str) -> Generator[Finding, None, None]:
+def run_demo(api: Api, account: Account, deployed: DeployedStage, stream_id: str) -> Generator[Finding, None, None]:
     """Yields the findings one by one; a started stream is stopped even if the caller does not take them all."""
-    what, path, streams = f"demonstration {stream_id}", path_of(stream_id), Streams(api)
+    what, path, streams = f"demonstration {stream_id}", path_of(stream_id), ApiSession(api)
     try:
         before = _status(streams, path)
     except (Refused, UserError) as problem:
         yield Finding(State.WRONG, f"{what}, API", str(problem), "answered", "docs/deploy.md#who-may-call-the-api")
         return
-    if before["status"] not in _OVER:
+    if before["status"] not in _ENDED:
         fix = "Name a stopped stream: a running one is left alone"
         yield Finding(State.WRONG, what, before["status"], "stopped, or never started", fix)
         return
     try:
-        streams.ask("POST", path)
+        streams.request("POST", path)
     except (Refused, UserError, KeyboardInterrupt) as problem:
         with contextlib.suppress(Refused, UserError):
-            streams.ask("DELETE", path)  # the request may have started it
+            streams.request("DELETE", path)  # the request may have started it
         if isinstance(problem, KeyboardInterrupt):
             raise
         yield Finding(State.WRONG, f"{what}, start", str(problem).rstrip("."), "started", _LOG)
         return
     try:
-        yield from _handed_over(streams, account, deployed, stream_id, what, before["generation"])
+        yield from _check_handover(streams, account, deployed, stream_id, what, before["generation"])
     finally:
-        streams.ask("DELETE", path)
-    yield _awaited(f"{what}, stop", streams, path, "stopped", lambda now: now["status"] in _OVER)
+        streams.request("DELETE", path)
+    yield _wait_until(f"{what}, stop", streams, path, "stopped", lambda now: now["status"] in _ENDED)
 
 
-def _handed_over(
-    streams: Streams, account: Account, deployed: Deployed, stream_id: str, what: str, before: int
+def _check_handover(
+    streams: ApiSession, account: Account, deployed: DeployedStage, stream_id: str, what: str, before: int
 ) -> Iterator[Finding]:
     path = path_of(stream_id)
-    connected = _awaited(f"{what}, start", streams, path, "connected", lambda now: now["holder"] is not None, before)
+    connected = _wait_until(f"{what}, start", streams, path, "connected", lambda now: now["holder"] is not None, before)
     yield connected
     if not connected.is_well:
         return
-    first = streams.ask("GET", path)
-    leases = Leases(account.client("dynamodb"), deployed.named("ControlTable"))
+    first = streams.request("GET", path)
+    leases = Leases(account.client("dynamodb"), deployed.id_of("ControlTable"))
     # A stream that shares a function hands over with its group.
     owner = read_text(leases.read_items([stream_id]).get(stream_id, {}), "group") or stream_id
     execution = leases.read(owner).execution
-    answer = account.ask(
+    answer = account.request(
         "stepfunctions",
         "start_execution",
-        stateMachineArn=deployed.named("Connections"),
+        stateMachineArn=deployed.id_of("Connections"),
         name=successor_name(execution, "doctor", ""),
         input=start_input(owner, execution),
     )
-    if isinstance(answer, Unasked):
+    if isinstance(answer, NoAnswer):
         yield Finding(State.UNKNOWN, f"{what}, handover", f"not known: {answer.reason}")
         return
 
     def has_handed_over(now: dict[str, Any]) -> bool:
         return now["holder"] is not None and bool(now["holder"]["fence"] > first["holder"]["fence"])
 
-    yield _awaited(f"{what}, handover", streams, path, "another connection took over", has_handed_over)
-    gaps = streams.ask("GET", path)["open_gaps"]
+    yield _wait_until(f"{what}, handover", streams, path, "another connection took over", has_handed_over)
+    gaps = streams.request("GET", path)["open_gaps"]
     fix = "`streamkeeper gaps` lists them"
     yield Finding(State.NOTE if gaps else State.OK, f"{what}, gaps", f"{gaps} open", fix=fix if gaps else "")
 
 
-def _awaited(
-    what: str, streams: Streams, path: str, wanted: str, holds: Callable[[dict[str, Any]], bool], before: int = 0
+def _wait_until(
+    what: str, streams: ApiSession, path: str, wanted: str, holds: Callable[[dict[str, Any]], bool], before: int = 0
 ) -> Finding:
     """Returns the finding once the condition holds, has not held for too long, or no longer can.
 
@@ -141,8 +141,8 @@ def _awaited(
         time.sleep(EVERY_S)
 
 
-def _status(streams: Streams, path: str) -> dict[str, Any]:
+def _status(streams: ApiSession, path: str) -> dict[str, Any]:
     try:
-        return streams.ask("GET", path)
+        return streams.request("GET", path)
     except NotFound as unknown:
         return {"status": "stopped", "generation": 0, "holder": None, "reason": str(unknown)}

@@ -1,8 +1,8 @@
-"""The finding of a check: a line with its subject, what is, what should be, and what to do.
+"""The finding of a check: a line with its subject, the actual state, the expected state, and what to do.
 
     WRONG  EventsTable: time to live: off, and should be expires_at: `streamkeeper doctor --stage prod --repair`
 
-Invariant: what could not be asked is not reported as well, but as `?` with the reason.
+Invariant: a check without an answer is never reported as ok, but as `?` with the reason.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class State(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Unasked:
+class NoAnswer:
     """Why there is no answer. `code` is AWS's; `is_absent` if this machine has no such service."""
 
     reason: str
@@ -78,7 +78,7 @@ class Finding:
         return whole
 
 
-def unasked(what: str, answer: Unasked, fix: str) -> Finding:
+def missing_answer(what: str, answer: NoAnswer, fix: str) -> Finding:
     """The finding for a missing answer; `fix` says what to do if the thing does not exist."""
     if answer.is_absent:
         return Finding(State.ABSENT, what, answer.reason)
@@ -87,7 +87,7 @@ def unasked(what: str, answer: Unasked, fix: str) -> Finding:
     return Finding(State.UNKNOWN, what, f"not known: {answer.reason}")
 
 
-def compared(what: str, found: str, wanted: str, fix: str, mend: Mend | None = None) -> Finding:
+def compare(what: str, found: str, wanted: str, fix: str, mend: Mend | None = None) -> Finding:
     """The finding about two texts that must be the same."""
     if found == wanted:
         return Finding(State.OK, what, found)

@@ -17,23 +17,23 @@ from local.costs.prices import Prices
 from local.costs.stage_costs import BESIDE_CONNECTIONS, IN_HANDOVERS, encryption_usd
 from local.doctor import account_facts
 from local.doctor.account_facts import MANAGER, Facts
-from local.doctor.findings import Finding, State, Unasked, unasked
-from local.doctor.stage_template import Deployed
-from local.scale.fleet import most_of, quotas
+from local.doctor.findings import Finding, NoAnswer, State, missing_answer
+from local.doctor.stage_template import DeployedStage
+from local.scale.fleet import quota_in_region, read_quotas
 
 # From this share of a quota on, more should be requested.
 NEAR = 0.8
 # What must stay unreserved in an account: docs/deploy.md#concurrency.
 UNRESERVED = 100
 _ROUTE = "Check the address, and in a VPC the routes and the security group (docs/deploy.md#a-vpc)"
-_ASK = "Ask for more in Service Quotas (docs/scale.md)"
+_ASK_FOR_MORE = "Ask for more in Service Quotas (docs/scale.md)"
 
 
-def judged(deployed: Deployed, facts: Facts, prices: Prices) -> Iterator[Finding]:
+def check_fleet(deployed: DeployedStage, facts: Facts, prices: Prices) -> Iterator[Finding]:
     """Yields the findings about quotas, upstreams, secrets and sinks."""
     held = facts["held"]
-    if isinstance(held, Unasked):
-        yield unasked("running streams", held, "")
+    if isinstance(held, NoAnswer):
+        yield missing_answer("running streams", held, "")
         in_use: set[str] = set()
     else:
         # A stream of a group uses the group's function.
@@ -41,72 +41,76 @@ def judged(deployed: Deployed, facts: Facts, prices: Prices) -> Iterator[Finding
         streams = [stream_id for stream_id in held if not is_group(stream_id)]
         in_use = {stream_id.partition(":")[0] for stream_id in streams}
         yield Finding(State.OK, "fleet", f"{counted(len(streams), 'stream')} in {counted(functions, 'function')}")
-        yield from _quotas(deployed, facts, functions)
-        yield from _price(deployed, facts, functions, prices)
-    yield from _profiles(facts["profiles"], in_use)
+        yield from _check_quotas(deployed, facts, functions)
+        yield from _check_encryption_price(deployed, facts, functions, prices)
+    yield from _check_profiles(facts["profiles"], in_use)
     for label, answers in facts["sinks"].items():
-        yield from _sink(label, answers)
+        yield from _check_sink(label, answers)
 
 
-def _quotas(deployed: Deployed, facts: Facts, held: int) -> Iterator[Finding]:
+def _check_quotas(deployed: DeployedStage, facts: Facts, held: int) -> Iterator[Finding]:
     measured = facts["measured"] if isinstance(facts["measured"], Mapping) else {}
-    functions = {one.key: one for one in deployed.of(account_facts.FUNCTION)}
+    functions = {one.key: one for one in deployed.of_type(account_facts.FUNCTION)}
     reserved = {key: one.properties.get("ReservedConcurrentExecutions", 0) for key, one in functions.items()}
     for_manager = reserved.pop(MANAGER, 0)
     others = sum(reserved.values()) + (UNRESERVED if any(reserved.values()) or for_manager else 0)
     at_once = math.ceil(1.1 * held)
     account = facts["concurrency"]
-    quota = account if isinstance(account, Unasked) else account["AccountLimit"]["ConcurrentExecutions"]
+    quota = account if isinstance(account, NoAnswer) else account["AccountLimit"]["ConcurrentExecutions"]
     used = measured.get("functions")
-    yield _quota("concurrent functions of the account", quota, at_once + others, used, "concurrency")
+    yield _check_quota("concurrent functions of the account", quota, at_once + others, used, "concurrency")
     if for_manager:
-        yield _quota("concurrent functions, by connection_concurrency", for_manager, at_once, None, "")
+        yield _check_quota("concurrent functions, by connection_concurrency", for_manager, at_once, None, "")
     limits = facts["limits"]
     units = (
-        limits if isinstance(limits, Unasked) else limits.get("TableMaxWriteCapacityUnits", _default("table_writes"))
+        limits
+        if isinstance(limits, NoAnswer)
+        else limits.get("TableMaxWriteCapacityUnits", _default_quota("table_writes"))
     )
-    for table in deployed.of(account_facts.TABLE):
+    for table in deployed.of_type(account_facts.TABLE):
         minute = measured.get(table.key)
         most = None if minute is None else minute / 60
-        yield _quota(f"write units a second of {table.key}", units, 0, most, "table_writes")
-    yield from _states(deployed, facts, held, measured)
+        yield _check_quota(f"write units a second of {table.key}", units, 0, most, "table_writes")
+    yield from _check_states_and_api(deployed, facts, held, measured)
 
 
-def _states(deployed: Deployed, facts: Facts, held: int, measured: Mapping[str, float]) -> Iterator[Finding]:
+def _check_states_and_api(
+    deployed: DeployedStage, facts: Facts, held: int, measured: Mapping[str, float]
+) -> Iterator[Finding]:
     """The findings about Step Functions and the API."""
     if deployed.stack is None:
         yield Finding(State.ABSENT, "quotas of Step Functions", "the run on this machine has none")
     else:
-        manager = facts["functions"].get(MANAGER, Unasked("it is missing"))
-        variables = {} if isinstance(manager, Unasked) else manager.get("Environment", {}).get("Variables", {})
+        manager = facts["functions"].get(MANAGER, NoAnswer("it is missing"))
+        variables = {} if isinstance(manager, NoAnswer) else manager.get("Environment", {}).get("Variables", {})
         # Two transitions for each connection and its wait, in two lanes that take turns.
         a_second = 2 * held / float(variables.get("WAIT_S", 840))
-        yield _quota("open executions", _default("open_executions"), held, None, "open_executions")
+        yield _check_quota("open executions", _default_quota("open_executions"), held, None, "open_executions")
         for name, title, needed, key in (
             ("transitions", "state transitions a second", a_second, "transitions"),
             ("starts", "StartExecution a second", 0.0, "start_execution"),
         ):
             refill = measured.get(f"{name}_refill")
-            quota = Unasked("CloudWatch has no figure yet") if refill is None else refill
-            yield _quota(title, quota, needed, None, key, refused=measured.get(f"{name}_throttled", 0))
+            quota = NoAnswer("CloudWatch has no figure yet") if refill is None else refill
+            yield _check_quota(title, quota, needed, None, key, refused=measured.get(f"{name}_throttled", 0))
     stage, account = facts["api_stage"], facts["api_account"]
-    if isinstance(stage, Unasked) or isinstance(account, Unasked):
-        yield unasked("requests a second of the API", stage if isinstance(stage, Unasked) else account, "")
+    if isinstance(stage, NoAnswer) or isinstance(account, NoAnswer):
+        yield missing_answer("requests a second of the API", stage if isinstance(stage, NoAnswer) else account, "")
         return
     rate = max((one.get("throttlingRateLimit", 0) for one in stage.get("methodSettings", {}).values()), default=0)
-    quota = account.get("throttleSettings", {}).get("rateLimit") or _default("api")
-    yield _quota("requests a second of all APIs of the account", quota, rate, None, "api")
+    quota = account.get("throttleSettings", {}).get("rateLimit") or _default_quota("api")
+    yield _check_quota("requests a second of all APIs of the account", quota, rate, None, "api")
     if (minute := measured.get("requests")) is not None and rate:
-        yield _quota("requests a second of the stage's API", rate, 0, minute / 60, "")
+        yield _check_quota("requests a second of the stage's API", rate, 0, minute / 60, "")
 
 
-def _quota(what: str, quota: Any, needed: float, used: float | None, key: str, refused: float = 0) -> Finding:
+def _check_quota(what: str, quota: Any, needed: float, used: float | None, key: str, refused: float = 0) -> Finding:
     """Returns the finding about a limit; `refused` is how often it was exceeded in the last hours."""
     by = ""
-    if isinstance(quota, Unasked):
+    if isinstance(quota, NoAnswer):
         if quota.is_absent:
-            return unasked(f"quota, {what}", quota, "")
-        quota, by = _default(key), f" by default; AWS did not return the account's own ({quota.reason})"
+            return missing_answer(f"quota, {what}", quota, "")
+        quota, by = _default_quota(key), f" by default; AWS did not return the account's own ({quota.reason})"
     most = max(needed, used or 0)
     asked = f"the fleet needs {_number(needed)}" if needed else ""
     measured = (
@@ -114,28 +118,30 @@ def _quota(what: str, quota: Any, needed: float, used: float | None, key: str, r
     )
     words = "; ".join(part for part in (f"{_number(quota)}{by}", asked, measured) if part)
     if refused:
-        return Finding(State.WRONG, f"quota, {what}", f"{words}; {_number(refused)} were refused", "none refused", _ASK)
+        return Finding(
+            State.WRONG, f"quota, {what}", f"{words}; {_number(refused)} were refused", "none refused", _ASK_FOR_MORE
+        )
     if most > quota:
-        return Finding(State.WRONG, f"quota, {what}", words, f"{_number(most)} or more", _ASK)
+        return Finding(State.WRONG, f"quota, {what}", words, f"{_number(most)} or more", _ASK_FOR_MORE)
     is_near = most > NEAR * quota
-    return Finding(State.NOTE if is_near else State.OK, f"quota, {what}", words, fix=_ASK if is_near else "")
+    return Finding(State.NOTE if is_near else State.OK, f"quota, {what}", words, fix=_ASK_FOR_MORE if is_near else "")
 
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.2g}"
 
 
-def _default(key: str) -> float:
+def _default_quota(key: str) -> float:
     """AWS's default in a region with lower quotas."""
-    return float(most_of(quotas()[key]))
+    return float(quota_in_region(read_quotas()[key]))
 
 
-def _price(deployed: Deployed, facts: Facts, held: int, prices: Prices) -> Iterator[Finding]:
+def _check_encryption_price(deployed: DeployedStage, facts: Facts, held: int, prices: Prices) -> Iterator[Finding]:
     """Yields the monthly cost of the tables' keys. A key is yours if the template names it; AWS's own has no monthly
     price.
     """
-    tables = [(one, facts["tables"][one.key]["table"]) for one in deployed.of(account_facts.TABLE)]
-    told = [(one, table["Table"].get("SSEDescription", {})) for one, table in tables if not isinstance(table, Unasked)]
+    tables = [(one, facts["tables"][one.key]["table"]) for one in deployed.of_type(account_facts.TABLE)]
+    told = [(one, table["Table"].get("SSEDescription", {})) for one, table in tables if not isinstance(table, NoAnswer)]
     encrypted = [(one, sse) for one, sse in told if sse.get("SSEType") == "KMS"]
     if not encrypted:
         return
@@ -153,16 +159,16 @@ def _price(deployed: Deployed, facts: Facts, held: int, prices: Prices) -> Itera
 # --- upstreams, secrets and sinks -------------------------------------------------------------------------------------
 
 
-def _profiles(profiles: Any, in_use: Collection[str]) -> Iterator[Finding]:
+def _check_profiles(profiles: Any, in_use: Collection[str]) -> Iterator[Finding]:
     """Yields the findings about each profile. One note names the unused profiles that have a problem."""
-    if isinstance(profiles, Unasked):
-        yield unasked("secrets and upstreams, as the functions reach them", profiles, "")
+    if isinstance(profiles, NoAnswer):
+        yield missing_answer("secrets and upstreams, as the functions reach them", profiles, "")
         return
     unused = []
     for name, answer in sorted(profiles.items()):
         what = f"profile {name}"
-        if isinstance(answer, Unasked):
-            yield unasked(what, answer, "")
+        if isinstance(answer, NoAnswer):
+            yield missing_answer(what, answer, "")
             continue
         checks = [(what, answer["problem"], "valid", "docs/profiles.md")] if "problem" in answer else []
         secrets, hosts = answer.get("secrets", {}), answer.get("hosts", {})
@@ -186,17 +192,17 @@ def _profiles(profiles: Any, in_use: Collection[str]) -> Iterator[Finding]:
         )
 
 
-def _sink(label: str, answers: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_sink(label: str, answers: Mapping[str, Any]) -> Iterator[Finding]:
     what = f"sink {label}"
     if "there" in answers:
         there = answers["there"]
         fix = "Create it, or remove it from `deliver`: its events wait until then (docs/deliver.md)"
-        yield unasked(what, there, fix) if isinstance(there, Unasked) else Finding(State.OK, what, "exists")
+        yield (missing_answer(what, there, fix) if isinstance(there, NoAnswer) else Finding(State.OK, what, "exists"))
     if "allowed" in answers:
         allowed = answers["allowed"]
         title = f"{what}, permission of the delivery"
-        if isinstance(allowed, Unasked):
-            yield unasked(title, allowed, "Deploy the stage again")
+        if isinstance(allowed, NoAnswer):
+            yield missing_answer(title, allowed, "Deploy the stage again")
         else:
             (result, *_) = allowed["EvaluationResults"]
             is_allowed = result["EvalDecision"] == "allowed"

@@ -30,7 +30,7 @@ class Resource:
 
 
 @dataclass(frozen=True)
-class Deployed:
+class DeployedStage:
     """The resources of a stage; `stack` is CloudFormation's description, None for the run on this machine."""
 
     stage: str
@@ -42,11 +42,11 @@ class Deployed:
         """The option that names the stage."""
         return f" --stage {self.stage}" if self.stack is not None else ""
 
-    def of(self, kind: str) -> list[Resource]:
+    def of_type(self, kind: str) -> list[Resource]:
         """The resources of a type, such as AWS::DynamoDB::Table."""
         return [one for one in self.resources if one.kind == kind]
 
-    def named(self, key: str) -> str:
+    def id_of(self, key: str) -> str:
         """The physical id of a resource; "" if the stage does not have it."""
         return next((one.name for one in self.resources if one.key == key), "")
 
@@ -54,17 +54,17 @@ class Deployed:
     def account(self) -> tuple[str, str, str]:
         """The partition, the region and the account, from the ARN of the stack, or else of the machine."""
         # A deployment that failed may have left a stack without its machine.
-        arn = self.named("Connections") if self.stack is None else self.stack["StackId"]
+        arn = self.id_of("Connections") if self.stack is None else self.stack["StackId"]
         _, partition, _, region, account, *_ = arn.split(":")
         return partition, region, account
 
 
-def restore(deployed: Deployed) -> str:
+def repair_advice(deployed: DeployedStage) -> str:
     """What a person can do about drift that `--repair` mends."""
     return f"`streamkeeper doctor{deployed.option} --repair` sets it"
 
 
-def of_stack(cloudformation: Any, stage: str) -> Deployed:
+def read_deployed_stage(cloudformation: Any, stage: str) -> DeployedStage:
     """The deployed stage; raises UserError if there is none."""
     name = f"{stages.SERVICE}-{stage}"
     try:
@@ -90,16 +90,16 @@ def of_stack(cloudformation: Any, stage: str) -> Deployed:
         given[one["ParameterKey"]] = {"Default": json.loads(value) if is_number else value}
     _, partition, _, region, account, *_ = stack["StackId"].split(":")
     names |= {"AWS::Partition": partition, "AWS::Region": region, "AWS::AccountId": account}
-    return Deployed(stage, _resources(whole | {"Parameters": given}, names), stack)
+    return DeployedStage(stage, _resources(whole | {"Parameters": given}, names), stack)
 
 
-def of_this_machine(stage: str) -> Deployed:
+def read_local_stage(stage: str) -> DeployedStage:
     """The run on this machine."""
     template = osls.template(stage)
     resources = Resources(template, {})
     known = {key: str(resources.reference(key)) for key in template["Resources"]}
-    known |= {key: resources.name(key) for key in resources.of("AWS::SQS::Queue")}
-    return Deployed(stage, _resources(template, known))
+    known |= {key: resources.name(key) for key in resources.ids_of_type("AWS::SQS::Queue")}
+    return DeployedStage(stage, _resources(template, known))
 
 
 class _Named(Resources):
@@ -118,5 +118,5 @@ def _resources(template: Mapping[str, Any], names: Mapping[str, str]) -> tuple[R
     """The resources that the stage has, with its own parameters and names in their properties."""
     known = _Named(template, names)
     kinds = dict.fromkeys(one["Type"] for one in template["Resources"].values())
-    found = ((key, kind) for kind in kinds for key in known.of(kind))
+    found = ((key, kind) for kind in kinds for key in known.ids_of_type(kind))
     return tuple(Resource(key, kind, names.get(key, ""), known.properties(key)) for key, kind in found)

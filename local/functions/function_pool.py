@@ -1,7 +1,8 @@
 """Keeps the Lambda functions of the local service: starts sandboxes, reuses warm ones and ends idle ones.
 
 Invariants: a sandbox has one invocation at a time; a function never has more sandboxes than are reserved for it; a
-sandbox whose process ended is never used again; after `renew` no older sandbox gets an invocation; logs are bounded.
+sandbox whose process ended is never used again; after `replace_sandboxes` no older sandbox gets an
+invocation; logs are bounded.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from local.functions.created import Created
+from local.functions.created_functions import CreatedFunctions
 from local.functions.function_versions import LATEST, Versions
 from local.functions.sandbox import Answer, Sandbox
 from local.stack import Alias, Function
@@ -23,14 +24,14 @@ from states_language.tasks.lambda_answers import RESPONSE_LIMIT_BYTES, too_large
 IDLE_S = 120.0
 # How long a call may wait for others to start: less than a Task waits for its function. After that its caller has given
 # up and called again, and a queue of such calls would never end.
-STARTS_WITHIN_S = 30.0
+START_WITHIN_S = 30.0
 _LOG_BYTES = 5_000_000
 _FUNCTION_NAME = re.compile(
     r"(?:(?:arn:aws[a-z-]*:lambda:[a-z0-9-]+:)?\d{12}:function:)?([A-Za-z0-9_-]+)(?::(\$LATEST|[A-Za-z0-9_-]+))?"
 )
 
 
-class _Which(NamedTuple):
+class _Target(NamedTuple):
     """What an invocation runs; warm sandboxes are kept by `key`."""
 
     key: str
@@ -61,14 +62,14 @@ class BoundedLog:
         self._file.close()
 
 
-def named(name_or_arn: str) -> tuple[str, str]:
+def split_function_name(name_or_arn: str) -> tuple[str, str]:
     """Returns the plain name, and the version or alias or "", from a name, an ARN or a partial ARN."""
     # Source: the FunctionName of Invoke in the AWS Lambda API reference.
     match = _FUNCTION_NAME.fullmatch(name_or_arn)
     return (match[1], match[2] or "") if match else (name_or_arn, "")
 
 
-class Pool:
+class FunctionPool:
     """All functions of the stack, each with its warm sandboxes and its versions; `aliases` are the template's.
 
     `created` has those that were created at the endpoint. They and the versions are stored beside the logs.
@@ -82,10 +83,10 @@ class Pool:
         logs: Path,
         idle_s: float = IDLE_S,
         aliases: Iterable[Alias] = (),
-        starts_within_s: float = STARTS_WITHIN_S,
+        starts_within_s: float = START_WITHIN_S,
     ) -> None:
         self.versions = Versions(logs.with_name("versions"), aliases)
-        self.created = Created(logs.with_name("functions"))
+        self.created = CreatedFunctions(logs.with_name("functions"))
         self._functions = {function.name: function for function in functions}
         self._environment = environment
         self._task_root = task_root
@@ -125,8 +126,8 @@ class Pool:
 
         Raises UnknownFunction, and TooManyRequests if no more of them may run, or too many are starting.
         """
-        name, wanted = named(name_or_arn)
-        which = self._which(name, wanted or LATEST)
+        name, wanted = split_function_name(name_or_arn)
+        which = self._target(name, wanted or LATEST)
         if self._closed:
             # A machine would retry, so it gets no answer; nothing may start while the service ends.
             await asyncio.get_running_loop().create_future()
@@ -145,24 +146,24 @@ class Pool:
             raise UnknownFunction(name)
         return self.versions.publish(self._functions[name], self._task_root)
 
-    def _which(self, name: str, wanted: str) -> _Which:
-        """What to run: the present function, or one of its versions; raises UnknownFunction."""
+    def _target(self, name: str, wanted: str) -> _Target:
+        """Returns what to run: the present function, or one of its versions; raises UnknownFunction."""
         if name not in self._functions:
             created = self.created.get(name)
             if created is None or wanted != LATEST:
                 raise UnknownFunction(f"{name}:{wanted}")
-            return _Which(f"{name}@{created.code}", created.function, self.created.task_root(created))
-        version = self.versions.resolved(name, wanted)
+            return _Target(f"{name}@{created.code}", created.function, self.created.task_root(created))
+        version = self.versions.resolve(name, wanted)
         if version == LATEST:
-            return _Which(name, self._functions[name], self._task_root)
-        known = self.versions.of(name, version)
+            return _Target(name, self._functions[name], self._task_root)
+        known = self.versions.find(name, version)
         if known is None:
             raise UnknownFunction(f"{name}:{wanted}")
-        return _Which(f"{name}:{version}", *known)
+        return _Target(f"{name}:{version}", *known)
 
-    async def _run(self, which: _Which, payload: bytes, wanted: str) -> Answer:
+    async def _run(self, which: _Target, payload: bytes, wanted: str) -> Answer:
         name = which.key
-        sandbox = self._take_idle(name) or await self._new(which)
+        sandbox = self._take_idle(name) or await self._start_sandbox(which)
         try:
             answer = await sandbox.invoke(payload, wanted)
         except BaseException:
@@ -170,7 +171,7 @@ class Pool:
             raise
         if len(answer.payload) > RESPONSE_LIMIT_BYTES:
             answer = Answer(too_large().encode(), "Unhandled", answer.request_id)
-        if sandbox.alive and not self._closed and sandbox not in self._stale:
+        if sandbox.is_alive and not self._closed and sandbox not in self._stale:
             self._put_idle(name, sandbox)
         else:
             self._discard(sandbox)
@@ -178,15 +179,15 @@ class Pool:
 
     async def start_problem(self, task_root: Path) -> str:
         """Returns why a function cannot start from this code, as a phrase; "" if all can."""
-        sandboxes = [self._sandbox(function, task_root) for function in self._functions.values()]
+        sandboxes = [self._make_sandbox(function, task_root) for function in self._functions.values()]
         try:
             await asyncio.gather(*(sandbox.start() for sandbox in sandboxes))
-            await asyncio.gather(*(sandbox.initialised() for sandbox in sandboxes))
+            await asyncio.gather(*(sandbox.wait_until_initialised() for sandbox in sandboxes))
             return next((sandbox.init_problem for sandbox in sandboxes if sandbox.init_problem), "")
         finally:
             await asyncio.gather(*(self._close(sandbox) for sandbox in sandboxes))
 
-    def renew(self, functions: Iterable[Function] | None = None, task_root: Path | None = None) -> None:
+    def replace_sandboxes(self, functions: Iterable[Function] | None = None, task_root: Path | None = None) -> None:
         """Uses new sandboxes, with these functions and code, for all later invocations; running ones continue."""
         if functions is not None:
             self._functions = {function.name: function for function in functions}
@@ -221,7 +222,7 @@ class Pool:
         while waiting:
             sandbox, timer = waiting.pop()
             timer.cancel()
-            if sandbox.runs():
+            if sandbox.is_running():
                 return sandbox
             self._discard(sandbox)
         return None
@@ -234,8 +235,8 @@ class Pool:
         self._idle[name] = [entry for entry in self._idle[name] if entry[0] is not sandbox]
         self._discard(sandbox)
 
-    async def _new(self, which: _Which) -> Sandbox:
-        sandbox = self._sandbox(which.function, which.task_root)
+    async def _start_sandbox(self, which: _Target) -> Sandbox:
+        sandbox = self._make_sandbox(which.function, which.task_root)
         starts = self._starts.setdefault(which.function.name, asyncio.Semaphore(len(os.sched_getaffinity(0))))
         try:
             async with asyncio.timeout(self._starts_within_s):
@@ -244,7 +245,7 @@ class Pool:
                 await sandbox.start()
             finally:
                 # The next may start once this one has ended its init phase.
-                self._in_background(sandbox.initialised()).add_done_callback(lambda _: starts.release())
+                self._in_background(sandbox.wait_until_initialised()).add_done_callback(lambda _: starts.release())
         except BaseException as problem:
             self._discard(sandbox)
             if isinstance(problem, TimeoutError):
@@ -252,7 +253,7 @@ class Pool:
             raise
         return sandbox
 
-    def _sandbox(self, function: Function, task_root: Path) -> Sandbox:
+    def _make_sandbox(self, function: Function, task_root: Path) -> Sandbox:
         name = function.name
         if name not in self._open_logs:
             self._open_logs[name] = BoundedLog(self._logs / f"{name}.log")

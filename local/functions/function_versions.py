@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from local.functions.created import write_whole
+from local.functions.created_functions import replace_json_file
 from local.stack import Alias, Function
 
 LATEST = "$LATEST"
@@ -35,13 +35,13 @@ class Versions:
             self._state["aliases"].setdefault(f"{alias.function}:{alias.name}", alias.version)
 
     def publish(self, function: Function, task_root: Path) -> str:
-        """The version of the present function; a new one only if it differs from the newest."""
+        """Returns the version of the present function; a new one only if it differs from the newest version."""
         number, digest = self._state["newest"].get(function.name, (0, ""))
         now = _digest(function, task_root)
         if digest == now:
             return str(number)
         number += 1
-        place = self._place(function.name, str(number))
+        place = self._folder_of(function.name, str(number))
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(task_root, place, ignore=shutil.ignore_patterns("__pycache__"))
         (place / "function.json").write_text(json.dumps(asdict(function)), encoding="utf-8")
@@ -51,51 +51,51 @@ class Versions:
 
     @property
     def is_pinned(self) -> bool:
-        """Whether an alias names a version, so that what is deployed does not run by itself."""
+        """Whether an alias names a version, so that streams do not run what is deployed before an upgrade."""
         return any(version != LATEST for version in self._state["aliases"].values())
 
     def alias(self, function: str, name: str) -> str | None:
-        """The version that an alias names; None if there is no such alias."""
+        """Returns the version that an alias names; None if there is no such alias."""
         version: str | None = self._state["aliases"].get(f"{function}:{name}")
         return version
 
-    def point(self, function: str, name: str, version: str) -> bool:
+    def set_alias(self, function: str, name: str, version: str) -> bool:
         """Makes the alias name this version; returns whether both exist."""
-        if self.alias(function, name) is None or (version != LATEST and self.of(function, version) is None):
+        if self.alias(function, name) is None or (version != LATEST and self.find(function, version) is None):
             return False
         self._state["aliases"][f"{function}:{name}"] = version
         self._save()
         return True
 
-    def resolved(self, function: str, qualifier: str) -> str:
-        """The version that a qualifier names; the qualifier itself if it is not an alias."""
+    def resolve(self, function: str, qualifier: str) -> str:
+        """Returns the version that a qualifier names; the qualifier itself if it is not an alias."""
         return self.alias(function, qualifier) or qualifier
 
-    def of(self, function: str, version: str) -> tuple[Function, Path] | None:
-        """The function in that version, and the folder of its code; None if there is no such version."""
-        place = self._place(function, version)
+    def find(self, function: str, version: str) -> tuple[Function, Path] | None:
+        """Returns the function in that version, and the folder of its code; None if there is no such version."""
+        place = self._folder_of(function, version)
         try:
             table = json.loads((place / "function.json").read_text(encoding="utf-8"))
         except OSError:
             return None
         return Function(**table), place
 
-    def _place(self, function: str, version: str) -> Path:
+    def _folder_of(self, function: str, version: str) -> Path:
         return self._folder / function / version
 
     def _save(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_whole(self._file, self._state)
+        replace_json_file(self._file, self._state)
 
 
 def _digest(function: Function, task_root: Path) -> str:
     digest = hashlib.sha256(json.dumps(asdict(function), sort_keys=True).encode())
-    for name, data in sorted(files_of(task_root).items()):
+    for name, data in sorted(read_code_files(task_root).items()):
         digest.update(f"\0{name}\0".encode() + data)
     return digest.hexdigest()
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
+def read_code_files(folder: Path) -> dict[str, bytes]:
     """Returns the files of a function's code by their paths, without compiled ones."""
     paths = (path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}

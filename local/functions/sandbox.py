@@ -45,7 +45,7 @@ class Answer:
 
 
 def _init_phrase(report: bytes, task_root: Path) -> str:
-    """The runtime client's report of a failed init phase, as a phrase that begins with the file and line at fault."""
+    """Returns the report of a failed init phase as a phrase that begins with the file and line at fault."""
     error = json.loads(report)
     message = str(error["errorMessage"])
     if error["errorType"].startswith("Runtime."):
@@ -78,24 +78,24 @@ class Sandbox:
         self._init_failure: bytes | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._process: asyncio.subprocess.Process | None = None
-        self._doomed = False
-        self._signalled = False
+        self._is_killed = False
+        self._is_signalled = False
         self._expired_s: float | None = None
         self._starting = asyncio.Lock()
-        self._initialised = asyncio.Event()
+        self._is_initialised = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._listener = Listener(self._runtime_api(), bind(0, "a Lambda sandbox"))
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether the subprocess runs and can take an invocation."""
-        if self._process is None or self._doomed or self._init_failure is not None:
+        if self._process is None or self._is_killed or self._init_failure is not None:
             return False
         return self._process.returncode is None
 
-    def runs(self) -> bool:
-        """Whether it is alive at this moment: the event loop may not know yet that the process has ended."""
-        if not self.alive or self._process is None:
+    def is_running(self) -> bool:
+        """Returns whether it is alive at this moment: the event loop may not know yet that the process has ended."""
+        if not self.is_alive or self._process is None:
             return False
         if sys.platform != "linux":
             return True
@@ -112,23 +112,23 @@ class Sandbox:
     async def start(self) -> None:
         """Returns once the subprocess runs, while its init phase continues. After a kill it starts nothing."""
         async with self._starting:
-            if not self._doomed:
+            if not self._is_killed:
                 await self._listener.start()
                 await self._spawn()
 
-    async def initialised(self) -> None:
+    async def wait_until_initialised(self) -> None:
         """Returns once the init phase is over, within ten seconds: the function waits for its event or has ended."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._initialised.wait(), _INIT_LIMIT_S)
+            await asyncio.wait_for(self._is_initialised.wait(), _INIT_LIMIT_S)
 
     @property
     def init_problem(self) -> str:
-        """Why the init phase failed, as a phrase, or "". Known once `initialised` has returned."""
-        if not self._initialised.is_set():
+        """Why the init phase failed, as a phrase, or "". Known once `wait_until_initialised` has returned."""
+        if not self._is_initialised.is_set():
             return f"{self._function.handler} has not started after {_INIT_LIMIT_S:.0f} s"
         if self._init_failure is not None:
             return _init_phrase(self._init_failure, self.task_root)
-        return "" if self.alive else f"{self._function.handler}: {self._exit_message()}"
+        return "" if self.is_alive else f"{self._function.handler}: {self._exit_message()}"
 
     async def _spawn(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
@@ -142,7 +142,10 @@ class Sandbox:
             env=self._child_environment(),
             start_new_session=True,
         )
-        self._tasks = [asyncio.create_task(self._watch(self._process)), asyncio.create_task(self._copy(self._process))]
+        self._tasks = [
+            asyncio.create_task(self._watch(self._process)),
+            asyncio.create_task(self._copy_output(self._process)),
+        ]
 
     async def invoke(self, payload: bytes, qualifier: str = "") -> Answer:
         """Returns the function's answer to `payload` (JSON); whatever the function does, this does not raise.
@@ -153,24 +156,24 @@ class Sandbox:
         arn = f"{self._function.arn}:{qualifier}" if qualifier else self._function.arn
         invocation = _Invocation(request_id, payload, arn, asyncio.get_running_loop().create_future())
         self._current = invocation
-        if self.alive:
-            self._arm(_INIT_LIMIT_S)
+        if self.is_alive:
+            self._set_deadline(_INIT_LIMIT_S)
             self._offered.put_nowait(invocation)
         else:
-            self._died()
+            self._answer_for_dead()
         try:
             return await invocation.answer
         finally:
-            self._disarm()
+            self._cancel_deadline()
             self._current = None
 
     def kill(self) -> None:
         """Ends the subprocess with SIGKILL; a running invocation is answered with Runtime.ExitError."""
-        self._initialised.set()
-        self._doomed = True
-        if self._process is not None and self._process.returncode is None and not self._signalled:
+        self._is_initialised.set()
+        self._is_killed = True
+        if self._process is not None and self._process.returncode is None and not self._is_signalled:
             # Only once: a signal to an ended process reaps it, and asyncio, which waits for it, loses its status.
-            self._signalled = True
+            self._is_signalled = True
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
@@ -208,18 +211,18 @@ class Sandbox:
     def _runtime_api(self) -> Starlette:
         return Starlette(
             routes=[
-                Route(f"{_API}/invocation/next", self._next),
-                Route(f"{_API}/invocation/{{request_id}}/{{how}}", self._answered, methods=["POST"]),
+                Route(f"{_API}/invocation/next", self._next_invocation),
+                Route(f"{_API}/invocation/{{request_id}}/{{how}}", self._accept_answer, methods=["POST"]),
                 Route(f"{_API}/init/error", self._init_error, methods=["POST"]),
             ]
         )
 
-    async def _next(self, _: Request) -> Response:
-        self._initialised.set()
+    async def _next_invocation(self, _: Request) -> Response:
+        self._is_initialised.set()
         invocation = await self._offered.get()
         if invocation is None:
             return Response(status_code=410)
-        self._arm(self._function.function_timeout_s)
+        self._set_deadline(self._function.function_timeout_s)
         deadline_ms = int(time.time() * 1000) + self._function.function_timeout_s * 1000
         return Response(
             invocation.payload,
@@ -232,7 +235,7 @@ class Sandbox:
             },
         )
 
-    async def _answered(self, request: Request) -> Response:
+    async def _accept_answer(self, request: Request) -> Response:
         payload, invocation = await request.body(), self._current
         function_error = None if request.path_params["how"] == "response" else "Unhandled"
         if invocation is None or invocation.request_id != request.path_params["request_id"] or invocation.answer.done():
@@ -242,14 +245,14 @@ class Sandbox:
 
     async def _init_error(self, request: Request) -> Response:
         self._init_failure = await request.body()
-        self._died()
+        self._answer_for_dead()
         return JSONResponse({"status": "OK"}, 202)
 
-    def _arm(self, limit_s: float) -> None:
-        self._disarm()
+    def _set_deadline(self, limit_s: float) -> None:
+        self._cancel_deadline()
         self._deadline = asyncio.get_running_loop().call_later(limit_s, self._expire, limit_s)
 
-    def _disarm(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -261,10 +264,10 @@ class Sandbox:
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
         await process.wait()
-        self._initialised.set()
-        self._died()
+        self._is_initialised.set()
+        self._answer_for_dead()
 
-    def _died(self) -> None:
+    def _answer_for_dead(self) -> None:
         invocation = self._current
         if invocation is None or invocation.answer.done():
             return
@@ -286,7 +289,7 @@ class Sandbox:
             return f"Runtime exited with error: signal: {str(signal.strsignal(-code)).lower()}"
         return f"Runtime exited with error: exit status {code}"
 
-    async def _copy(self, process: asyncio.subprocess.Process) -> None:
+    async def _copy_output(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
         while data := await process.stdout.read(65536):
             self._log(data)

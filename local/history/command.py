@@ -21,11 +21,11 @@ from handlers.connection.gap_record import REPAIRED
 from local.api_client.command import ADDRESS_HELP
 from local.history import group, sources
 from local.history.group import GroupStreams
-from local.history.pictures import checked, write
+from local.history.pictures import check_path, write_picture
 from local.history.timeline import cost_usd
-from local.options import Wrapped, whole
-from local.printable import columns_of, in_marks_of, printable, printable_lines, saying
-from local.streams import asking
+from local.options import WrappedHelp, whole_number
+from local.printable import encodable_picture, printable, printable_lines, report_if_slow, terminal_columns
+from local.streams import api_session
 from local.user_error import UserError
 from timeline import canvas, picture, svg
 from timeline.analysis import EVENTS_LIMIT, RUNNING, SUCCEEDED, Analysis, Execution, analyse
@@ -42,7 +42,7 @@ def add(subparsers: Any) -> None:
     """Adds the verb and its options."""
     parser = subparsers.add_parser(
         "timeline",
-        formatter_class=Wrapped,
+        formatter_class=WrappedHelp,
         description="Shows what an execution did, from its history: lanes, gaps and their causes, how far it is\n"
         "from the limit of events, and the cost. It works with the history of any machine on AWS.",
         epilog="examples:\n"
@@ -67,40 +67,40 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--width", type=int, help=f"columns of the picture (those of the terminal; {COLUMNS} in a pipe)"
     )
-    parser.set_defaults(run=asking.refusals(run))
+    parser.set_defaults(run=api_session.print_refusals(run))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed; raises UserError if there is no valid history."""
-    memory_mb, path = whole("--memory-mb", arguments.memory_mb, *MEMORY_MB), checked(arguments.picture)
+    memory_mb, path = whole_number("--memory-mb", arguments.memory_mb, *MEMORY_MB), check_path(arguments.picture)
     if bool(arguments.files) == bool(arguments.execution):
         raise UserError("Give either files with histories or --execution ARN.")
     arns = list(dict.fromkeys(arguments.execution or []))
-    with saying("reading the history …"):
-        read = [sources.of_execution(arn) for arn in arns] or sources.of_files(arguments.files)
+    with report_if_slow("reading the history …"):
+        read = [sources.read_execution(arn) for arn in arns] or sources.read_files(arguments.files)
         found = analyse(read, now_ms=time.time_ns() // 1_000_000 if arns else None)
     origin_ms = min(timestamp_ms(history[0]) for _, history in read)
     if arguments.stream:
-        api = asking.streams(arguments)
-        streams: GroupStreams | None = group.of_api(api, arguments.stream, origin_ms, found.until_ms)
+        api = api_session.open_session(arguments)
+        streams: GroupStreams | None = group.streams_of_api(api, arguments.stream, origin_ms, found.until_ms)
     else:
-        streams = group.of_executions(arns, origin_ms, found.until_ms)
+        streams = group.streams_of_executions(arns, origin_ms, found.until_ms)
     if streams is not None:
         gaps = [replace(gap, state=REPAIRED) if streams.has_repaired(gap) else gap for gap in found.gaps]
         found = replace(found, gaps=gaps)
     usd = cost_usd(found.transitions, found.running_ms, len(found.functions), memory_mb)
     if path is not None:
         title = printable(", ".join(execution.name for execution in found.executions))
-        lanes = svg.Group("execution", note(found), found.spans, found.tasks, found.gaps)
-        rows = [svg.Group(printable(one), _gap_words(gaps), [], [], gaps) for one, gaps in _shown(streams)]
-        write(path, svg.draw([lanes, *rows], found.until_ms, title), title)
+        lanes = svg.Group("execution", picture_note(found), found.spans, found.tasks, found.gaps)
+        rows = [svg.Group(printable(one), _gap_words(gaps), [], [], gaps) for one, gaps in _drawn_streams(streams)]
+        write_picture(path, svg.draw([lanes, *rows], found.until_ms, title), title)
     if arguments.json:
         shared = {} if streams is None or streams.problem else group_json(streams)
         print(json.dumps({**as_json(found, usd), **shared}, indent=1))
         return 0
-    width = arguments.width or columns_of(sys.stdout, COLUMNS + picture.LABEL) - picture.LABEL
-    shown = text(found, usd, width, with_rows=arguments.rows, streams=streams)
-    print(in_marks_of(sys.stdout.encoding, printable_lines(shown)))
+    width = arguments.width or terminal_columns(sys.stdout, COLUMNS + picture.LABEL) - picture.LABEL
+    shown = timeline_text(found, usd, width, with_rows=arguments.rows, streams=streams)
+    print(encodable_picture(sys.stdout.encoding, printable_lines(shown)))
     return 0
 
 
@@ -117,7 +117,7 @@ def as_json(found: Analysis, usd: dict[str, float]) -> dict[str, Any]:
     }
 
 
-def note(found: Analysis) -> str:
+def picture_note(found: Analysis) -> str:
     """Returns the result in two short lines, for a picture."""
     percent = "no Task ran" if found.task_percent is None else f"a Task ran for {found.task_percent:.4g} %"
     return f"{percent}\n{counted(len(found.gaps), 'gap')}"
@@ -132,7 +132,7 @@ def group_json(streams: GroupStreams) -> dict[str, Any]:
     return {"group": {"group": streams.group, "streams": listed}} if streams.group else {"streams": listed}
 
 
-def _shown(streams: GroupStreams | None) -> list[tuple[str, Sequence[Gap]]]:
+def _drawn_streams(streams: GroupStreams | None) -> list[tuple[str, Sequence[Gap]]]:
     return [] if streams is None else streams.with_gaps[:MOST_STREAMS]
 
 
@@ -148,15 +148,15 @@ def _group_lines(streams: GroupStreams) -> list[str]:
     had = f"{len(gone)} of {counted(len(streams.gaps), 'stream')}"
     shared = f"group {streams.group}: {had} in its functions had gaps"
     lines = [shared if streams.group else f"by the ledger, {had} had gaps"]
-    lines += [f"  {number} {one}: {_gap_words(gaps)}" for number, (one, gaps) in enumerate(_shown(streams), 1)]
-    return lines + _more(len(gone) - MOST_STREAMS)
+    lines += [f"  {number} {one}: {_gap_words(gaps)}" for number, (one, gaps) in enumerate(_drawn_streams(streams), 1)]
+    return lines + _more_line(len(gone) - MOST_STREAMS)
 
 
-def _more(count: int) -> list[str]:
+def _more_line(count: int) -> list[str]:
     return [f"  and {count} more; --json lists them all"] if count > 0 else []
 
 
-def text(
+def timeline_text(
     found: Analysis, usd: dict[str, float], width: int, *, with_rows: bool, streams: GroupStreams | None = None
 ) -> str:
     """Returns the picture and the totals, with the rows before them if requested.
@@ -169,18 +169,20 @@ def text(
         shown = [f"{row.at_ms / 1000:>12.3f}  {row.lane:<4} {row.what.replace('_', ' ')}{why}" for row, why in rows]
         shown.append("")
     shown += picture.draw(found.spans, found.tasks, found.gaps, found.until_ms, width)
-    shown += picture.draw_gaps([gaps for _, gaps in _shown(streams)], found.until_ms, width)
+    shown += picture.draw_gaps([gaps for _, gaps in _drawn_streams(streams)], found.until_ms, width)
     columns = max(40, width + picture.LABEL)
-    said = [*(_group_lines(streams) if streams is not None else []), *_totals(found, usd)]
+    said = [*(_group_lines(streams) if streams is not None else []), *_total_lines(found, usd)]
     totals = (part for line in said for part in textwrap.wrap(line, columns, subsequent_indent="    "))
-    with_repairs = any(gap.is_repaired for gaps in (found.gaps, *(gaps for _, gaps in _shown(streams))) for gap in gaps)
+    with_repairs = any(
+        gap.is_repaired for gaps in (found.gaps, *(gaps for _, gaps in _drawn_streams(streams))) for gap in gaps
+    )
     return "\n".join([*shown, "", LEGEND + picture.REPAIRED_LEGEND * with_repairs, "", *totals])
 
 
 LEGEND = picture.LEGEND.replace(f"{picture.STARTING} connecting  ", "").replace("connected", "a Task runs")
 
 
-def _totals(found: Analysis, usd: dict[str, float]) -> list[str]:
+def _total_lines(found: Analysis, usd: dict[str, float]) -> list[str]:
     percent = "no Task ran" if found.task_percent is None else f"a Task ran for {found.task_percent:.4f} %"
     lines = [
         f"{percent} of {canvas.duration(found.until_ms / 1000)}; overlap {found.overlap_ms / 1000:.3f} s; "
@@ -192,7 +194,7 @@ def _totals(found: Analysis, usd: dict[str, float]) -> list[str]:
             for gap in found.gaps[:MOST_GAPS]
         ),
     ]
-    lines += _more(len(found.gaps) - MOST_GAPS)
+    lines += _more_line(len(found.gaps) - MOST_GAPS)
     lines += [_execution_line(execution) for execution in found.executions]
     lines.append(
         f"cost: {usd['sum']:.6f} US dollars: {counted(found.transitions, 'transition')} {usd['step_functions']:.6f}, "

@@ -22,7 +22,7 @@ from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import instant_ms, instant_text
 from local import stages
 from local.history import sources
-from local.streams.asking import Streams
+from local.streams.api_session import ApiSession
 from streamkeeper.transport import path_of
 from timeline.coverage import Gap, gap_ms
 
@@ -52,34 +52,37 @@ class GroupStreams:
         return sorted(((one, gaps) for one, gaps in self.gaps.items() if gaps), key=lambda one: (-gap_ms(one[1]), one))
 
 
-def of_executions(arns: Sequence[str], origin_ms: int, until_ms: int) -> GroupStreams | None:
+def streams_of_executions(arns: Sequence[str], origin_ms: int, until_ms: int) -> GroupStreams | None:
     """Returns the stream, or the streams of the group, that these executions keep; None if they are not ours.
 
     `origin_ms` is the beginning of the first one, `until_ms` the time from then to the end of the last one.
     """
     session = botocore.session.Session()
     for arn in arns:
-        region, machine = sources.place_of(arn)
+        region, machine = sources.region_and_machine(arn)
         stage = _OURS.fullmatch(machine)
         if stage is None:
             continue
         try:
             said = session.create_client("stepfunctions", region_name=region).describe_execution(executionArn=arn)
-            kept = _kept_by(said.get("input", ""))
+            kept = _stream_of_input(said.get("input", ""))
             if kept:
                 records = StreamRecords(
                     session.create_client("dynamodb", region_name=region), stages.names(stage[1])["control_table"]
                 )
                 streams = sorted(records.members(kept)) if is_group(kept) else [kept]
                 group = kept if is_group(kept) else ""
-                return GroupStreams(group, _gaps(records, streams, origin_ms, until_ms))
+                return GroupStreams(group, _read_gaps(records, streams, origin_ms, until_ms))
         except (BotoCoreError, ClientError, StoreUnavailable) as problem:
             return GroupStreams("", {}, f"the gaps of its streams cannot be read: {type(problem).__name__}")
     return None
 
 
-def of_api(streams: Streams, stream_ids: Sequence[str], origin_ms: int, until_ms: int) -> GroupStreams:
-    """Returns the gaps of these streams by the API, in the time that `of_executions` has; raises as `Streams.ask`."""
+def streams_of_api(streams: ApiSession, stream_ids: Sequence[str], origin_ms: int, until_ms: int) -> GroupStreams:
+    """Returns the gaps of these streams by the API, with the times of `streams_of_executions`.
+
+    Raises as `ApiSession.request` does.
+    """
     found: dict[str, list[Gap]] = {}
     times = {"from": instant_text(origin_ms), "to": instant_text(origin_ms + until_ms)}
     for stream_id in dict.fromkeys(stream_ids):
@@ -89,11 +92,11 @@ def of_api(streams: Streams, stream_ids: Sequence[str], origin_ms: int, until_ms
             # One that goes on has no end there.
             to_ms = instant_ms(gap["to_at"]) or origin_ms + until_ms
             gaps.append(Gap(instant_ms(gap["from_at"]) or 0, to_ms, gap["cause"], gap["state"]))
-        found[stream_id] = _moved(gaps, origin_ms, until_ms)
+        found[stream_id] = _clip_gaps(gaps, origin_ms, until_ms)
     return GroupStreams("", found)
 
 
-def _kept_by(data: str) -> str:
+def _stream_of_input(data: str) -> str:
     """The stream or group in an execution's input; "" if there is none."""
     try:
         stream_id = json.loads(data)["pathParameters"]["streamId"]
@@ -102,7 +105,7 @@ def _kept_by(data: str) -> str:
     return stream_id if isinstance(stream_id, str) else ""
 
 
-def _gaps(records: StreamRecords, streams: Sequence[str], origin_ms: int, until_ms: int) -> dict[str, list[Gap]]:
+def _read_gaps(records: StreamRecords, streams: Sequence[str], origin_ms: int, until_ms: int) -> dict[str, list[Gap]]:
     found: dict[str, list[Gap]] = {}
     for stream_id in streams:
         after, gaps = "", []
@@ -111,11 +114,11 @@ def _gaps(records: StreamRecords, streams: Sequence[str], origin_ms: int, until_
             gaps += [gap for _, gap in page]
         known = apply_repairs(gaps, [(gap, gap.repair) for gap in gaps if gap.repair is not None])
         shown = [Gap(gap.from_ms, gap.to_ms, gap.cause, gap.state) for gap in known]
-        found[stream_id] = _moved(shown, origin_ms, until_ms)
+        found[stream_id] = _clip_gaps(shown, origin_ms, until_ms)
     return found
 
 
-def _moved(gaps: Sequence[Gap], origin_ms: int, until_ms: int) -> list[Gap]:
+def _clip_gaps(gaps: Sequence[Gap], origin_ms: int, until_ms: int) -> list[Gap]:
     """The gaps by the clock of the picture, without what lies outside of it."""
     moved = (
         replace(gap, from_ms=max(0, gap.from_ms - origin_ms), to_ms=min(until_ms, gap.to_ms - origin_ms))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from local.user_error import UserError, os_errors
+from local.user_error import UserError, explain_os_errors
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -22,7 +22,7 @@ text-align:right}}td:first-child,th:first-child{{text-align:left}}.scroll{{overf
 """
 
 
-def checked(path: Path | None) -> Path | None:
+def check_path(path: Path | None) -> Path | None:
     """Returns the path; raises UserError if its ending is not that of a picture, or its folder does not exist."""
     if path is not None and path.suffix not in (".svg", ".html"):
         raise UserError(f"--picture must end in .svg or .html, not {path.name!r}.")
@@ -31,8 +31,8 @@ def checked(path: Path | None) -> Path | None:
     return path
 
 
-def write(path: Path, picture: str, title: str, table: str = "") -> None:
+def write_picture(path: Path, picture: str, title: str, table: str = "") -> None:
     """Writes the SVG as it is, or in a page with an HTML table below it; raises UserError if that fails."""
     text = picture if path.suffix == ".svg" else _PAGE.format(title=escape(title), picture=picture, table=table)
-    with os_errors(f"--picture {path} cannot be written"):
+    with explain_os_errors(f"--picture {path} cannot be written"):
         path.write_text(text, encoding="utf-8")

@@ -16,22 +16,22 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from local.user_error import UserError
 from states_language.workbench import Mistake, data
-from timeline.histories import HistoryError, histories, page_of
+from timeline.histories import HistoryError, join_histories, read_page
 from timeline.lanes import Event
 
 _ARN = re.compile(r"arn:aws[a-z-]*:states:([a-z0-9-]+):\d{12}:execution:([^:]+):([^:/]+)")
 # "The maximum number of results that are returned per call" (GetExecutionHistory, maxResults).
 _PAGE = 1000
 
-Named = tuple[str, list[Event]]
+NamedHistory = tuple[str, list[Event]]
 
 
-def of_files(paths: Sequence[Path]) -> list[Named]:
+def read_files(paths: Sequence[Path]) -> list[NamedHistory]:
     """Returns each execution with its name; raises UserError if a file is not a history or a page is missing."""
     pages = []
     for path in paths:
         try:
-            pages.append((str(path), page_of(data(path, "the history"))))
+            pages.append((str(path), read_page(data(path, "the history"))))
         except Mistake as problem:
             is_name = path.name == str(path) and not path.suffix and not path.exists()
             hint = f" For a stream, give --execution ARN, which `streamkeeper status {path} --json` prints"
@@ -40,14 +40,14 @@ def of_files(paths: Sequence[Path]) -> list[Named]:
         except HistoryError as problem:
             raise UserError(f"{path} is not a history: {problem}.") from None
     try:
-        found = histories(pages)
+        found = join_histories(pages)
     except HistoryError as problem:
         raise UserError(f"{problem}.") from None
     firsts = [name for name, page in pages if page[0]["id"] == 1]
     return [(Path(name).name, history) for name, history in zip(firsts, found, strict=True)]
 
 
-def of_execution(arn: str) -> Named:
+def read_execution(arn: str) -> NamedHistory:
     """Returns an execution's history from Step Functions, as reached by the SDK's own variables."""
     said = _ARN.fullmatch(arn)
     if said is None:
@@ -64,7 +64,7 @@ def of_execution(arn: str) -> Named:
         raise UserError(f"{arn} cannot be read: {str(problem).rstrip('.')}.") from None
 
 
-def place_of(arn: str) -> tuple[str, str]:
+def region_and_machine(arn: str) -> tuple[str, str]:
     """Returns the region and the machine's name in an execution's ARN; both "" if it is not one."""
     said = _ARN.fullmatch(arn)
     return ("", "") if said is None else (said[1], said[2])

@@ -98,9 +98,13 @@ def timeline_of(source: HasHistory | Sequence[Event] | str | os.PathLike[str]) -
     """
     if isinstance(source, str | os.PathLike):
         path = Path(source)
-        return _of_scenario(path) if path.suffix in (".yml", ".yaml") else _of(sources.of_files([path]))
+        return (
+            _timeline_of_scenario(path)
+            if path.suffix in (".yml", ".yaml")
+            else _timeline_of_histories(sources.read_files([path]))
+        )
     events: Sequence[Event] = source.history if hasattr(source, "history") else source
-    return _of([("history", events)])
+    return _timeline_of_histories([("history", events)])
 
 
 def cost_usd(transitions: int, running_ms: int, calls: int, memory_mb: int) -> dict[str, float]:
@@ -111,12 +115,12 @@ def cost_usd(transitions: int, running_ms: int, calls: int, memory_mb: int) -> d
     return {"step_functions": machine, "lambda": functions, "sum": machine + functions}
 
 
-def _of(histories: Sequence[tuple[str, Sequence[Event]]]) -> Timeline:
+def _timeline_of_histories(histories: Sequence[tuple[str, Sequence[Event]]]) -> Timeline:
     found = analyse(histories)
     return Timeline(found.tasks, found.gaps, found.until_ms, found.transitions, found.running_ms, len(found.functions))
 
 
-def _of_scenario(path: Path) -> Timeline:
+def _timeline_of_scenario(path: Path) -> Timeline:
     found = replay(scenario.read(path, STAGE))
     ran = found.transitions, found.billed_ms, found.invocations
     return Timeline(found.connections, found.gaps, found.until_ms, *ran)

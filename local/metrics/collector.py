@@ -24,7 +24,7 @@ from handlers.store.stream_records import StreamRecords
 
 # A metric, and the values of its labels, in order.
 _Key = tuple[Metric, tuple[str, ...]]
-_COUNTED: dict[Metric, Callable[[Connection], int]] = {
+_COUNTERS: dict[Metric, Callable[[Connection], int]] = {
     metric_names.STORED: lambda one: one.stored,
     metric_names.DUPLICATES: lambda one: one.duplicates,
     metric_names.CONFLICTS: lambda one: one.conflicts,
@@ -63,7 +63,7 @@ class Collector:
         self._labels = labels
         self._streams: set[str] = set()
         # What was counted of each connection that still has a record, by stream and fencing token.
-        self._seen: dict[str, dict[int, dict[_Key, int]]] = {}
+        self._counted: dict[str, dict[int, dict[_Key, int]]] = {}
         self._totals: Counter[_Key] = Counter()
         self._lock = threading.Lock()
 
@@ -80,14 +80,14 @@ class Collector:
                 records = self._records().read(stream_id)
                 if records is None:
                     continue
-                for metric in _COUNTED:
+                for metric in _COUNTERS:
                     self._totals[metric, (stream_id,)] += 0
-                seen = self._seen.get(stream_id, {})
+                seen = self._counted.get(stream_id, {})
                 for one in records.connections:
-                    self._add(stream_id, one, seen)
+                    self._count_connection(stream_id, one, seen)
                 oldest = min((one.fence for one in records.connections), default=0)
-                self._seen[stream_id] = {fence: counts for fence, counts in seen.items() if fence >= oldest}
-                shares += _shares(stream_id, Connections(records, now_ms, self._dead_after_ms), records)
+                self._counted[stream_id] = {fence: counts for fence, counts in seen.items() if fence >= oldest}
+                shares += _coverage_samples(stream_id, Connections(records, now_ms, self._dead_after_ms), records)
                 if records.lease.execution and not records.lease.stop:
                     away_ms[stream_id] = unconnected_ms(records.lease, now_ms)
             away = {stream_id for stream_id, each_ms in away_ms.items() if each_ms}
@@ -97,13 +97,17 @@ class Collector:
                 metric_names.LONGEST: max(away_ms.values(), default=0) / 1000,
                 metric_names.RUNNING: len(running),
             }
-            own = [Sample(metric, labels, value) for (metric, labels), value in sorted(self._totals.items(), key=_of)]
+            own = [
+                Sample(metric, labels, value) for (metric, labels), value in sorted(self._totals.items(), key=_sort_key)
+            ]
             own += [Sample(metric, (), value) for metric, value in gauges.items()]
-            own += [sample for stream_id in sorted(self._streams) for sample in self._delivery(stream_id, now_ms)]
-            own += [*shares, *_of_groups(groups, away)]
+            own += [
+                sample for stream_id in sorted(self._streams) for sample in self._delivery_samples(stream_id, now_ms)
+            ]
+            own += [*shares, *_group_samples(groups, away)]
             return sorted(own, key=lambda one: metric_names.ALL.index(one.metric))
 
-    def _delivery(self, stream_id: str, now_ms: int) -> Iterator[Sample]:
+    def _delivery_samples(self, stream_id: str, now_ms: int) -> Iterator[Sample]:
         """The counts of the stream's sinks, which never fall by themselves."""
         sinks, names = self._sinks(), self._labels(stream_id)
         for record, behind in sinks.each(stream_id, names) if sinks is not None and names else ():
@@ -114,8 +118,8 @@ class Collector:
             yield Sample(metric_names.WAITING, labels, behind.events)
             yield Sample(metric_names.LAG, labels, max(0, now_ms - (behind.oldest_ms or now_ms)) / 1000)
 
-    def _add(self, stream_id: str, one: Connection, seen: dict[int, dict[_Key, int]]) -> None:
-        counts: dict[_Key, int] = {(metric, (stream_id,)): count(one) for metric, count in _COUNTED.items()}
+    def _count_connection(self, stream_id: str, one: Connection, seen: dict[int, dict[_Key, int]]) -> None:
+        counts: dict[_Key, int] = {(metric, (stream_id,)): count(one) for metric, count in _COUNTERS.items()}
         if one.ended_by:
             counts[metric_names.ENDED, (stream_id, ENDS.get(one.error, one.ended_by))] = 1
         for key, count in counts.items():
@@ -123,7 +127,7 @@ class Collector:
         seen[one.fence] = counts
 
 
-def _shares(stream_id: str, connections: Connections, records: Records) -> Iterator[Sample]:
+def _coverage_samples(stream_id: str, connections: Connections, records: Records) -> Iterator[Sample]:
     """The stream's figures as its status has them; none before the first answer."""
     covered = coverage(status(connections), connections, records)
     if covered is not None:
@@ -133,7 +137,7 @@ def _shares(stream_id: str, connections: Connections, records: Records) -> Itera
         yield Sample(metric_names.MISSING_SECONDS, (stream_id,), figures["missing"]["seconds"])
 
 
-def _of_groups(groups: Mapping[str, Collection[str]], away: Set[str]) -> Iterator[Sample]:
+def _group_samples(groups: Mapping[str, Collection[str]], away: Set[str]) -> Iterator[Sample]:
     """The groups of streams that share a function, their sizes, and how many streams are not connected."""
     for group, streams in sorted(groups.items()):
         yield from (Sample(metric_names.GROUP, (stream_id, group), 1) for stream_id in sorted(streams))
@@ -141,6 +145,6 @@ def _of_groups(groups: Mapping[str, Collection[str]], away: Set[str]) -> Iterato
         yield Sample(metric_names.GROUP_UNCONNECTED, (group,), len(away & set(streams)))
 
 
-def _of(item: tuple[_Key, int]) -> tuple[int, tuple[str, ...]]:
+def _sort_key(item: tuple[_Key, int]) -> tuple[int, tuple[str, ...]]:
     (metric, labels), _ = item
     return metric_names.ALL.index(metric), labels

@@ -33,27 +33,27 @@ _LEAST_MS, _MOST_MS = 100, 3_600_000
 _TIMEOUT = urllib3.Timeout(connect=2, read=5)
 
 
-def prometheus(samples: Iterable[Sample]) -> str:
+def prometheus_text(samples: Iterable[Sample]) -> str:
     """The text, with the samples of each metric together."""
     lines: list[str] = []
     for metric, group in groupby(samples, key=lambda one: one.metric):
         lines += [f"# HELP {metric.prometheus} {metric.help}", f"# TYPE {metric.prometheus} {metric.kind}"]
         for one in group:
             pairs = zip(metric.labels, one.labels, strict=True)
-            labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs)
+            labels = ",".join(f'{name}="{_escape_label(value)}"' for name, value in pairs)
             lines.append(f"{metric.prometheus}{f'{{{labels}}}' if labels else ''} {one.value}")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _escaped(value: str) -> str:
+def _escape_label(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def opentelemetry(samples: Iterable[Sample], start_ms: int, now_ms: int) -> dict[str, Any]:
+def opentelemetry_body(samples: Iterable[Sample], start_ms: int, now_ms: int) -> dict[str, Any]:
     """The body of an ExportMetricsServiceRequest; counters are sums since `start_ms`."""
     metrics = []
     for metric, group in groupby(samples, key=lambda one: one.metric):
-        points = [_point(one, start_ms, now_ms) for one in group]
+        points = [_data_point(one, start_ms, now_ms) for one in group]
         data: dict[str, Any] = {"gauge": {"dataPoints": points}}
         if metric.kind == "counter":
             data = {"sum": {"dataPoints": points, "aggregationTemporality": _CUMULATIVE, "isMonotonic": True}}
@@ -63,7 +63,7 @@ def opentelemetry(samples: Iterable[Sample], start_ms: int, now_ms: int) -> dict
     return {"resourceMetrics": [{"resource": {"attributes": service}, "scopeMetrics": [scope]}]}
 
 
-def _point(one: Sample, start_ms: int, now_ms: int) -> dict[str, Any]:
+def _data_point(one: Sample, start_ms: int, now_ms: int) -> dict[str, Any]:
     value = {"asDouble": one.value} if isinstance(one.value, float) else {"asInt": str(one.value)}
     return {
         "attributes": _attributes(one.metric.labels, one.labels),
@@ -78,7 +78,7 @@ def _attributes(names: Sequence[str], values: Sequence[str]) -> list[dict[str, A
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ExportTarget:
     """The collector, the headers, and the interval."""
 
     url: str
@@ -86,7 +86,7 @@ class Target:
     every_ms: int
 
 
-def read(environment: Mapping[str, str]) -> Target | None:
+def read_target(environment: Mapping[str, str]) -> ExportTarget | None:
     """The target, or None; raises UserError for an invalid setting or an unsupported protocol."""
 
     def setting(name: str) -> str:
@@ -110,10 +110,10 @@ def read(environment: Mapping[str, str]) -> Target | None:
     every = environment.get("OTEL_METRIC_EXPORT_INTERVAL") or "60000"
     if not (every.isascii() and every.isdigit() and _LEAST_MS <= int(every) <= _MOST_MS):
         raise UserError(f"OTEL_METRIC_EXPORT_INTERVAL must be milliseconds, from {_LEAST_MS} to {_MOST_MS}.")
-    return Target(url if whole else url.rstrip("/") + _PATH, headers, int(every))
+    return ExportTarget(url if whole else url.rstrip("/") + _PATH, headers, int(every))
 
 
-def send(target: Target, body: Mapping[str, Any]) -> str:
+def send(target: ExportTarget, body: Mapping[str, Any]) -> str:
     """Sends once; returns why it was not accepted, as a phrase, or ""."""
     headers = {**target.headers, "Content-Type": "application/json"}
     try:

@@ -16,13 +16,13 @@ from handlers.aws.lambda_environment import now_ms
 from handlers.errors import StoreUnavailable
 from local.metrics import export
 from local.metrics.collector import Collector
-from local.observers import harmless
+from local.observers import suppress_failures
 
 
-class Metrics:
+class MetricsService:
     """The route, and the sending task."""
 
-    def __init__(self, collector: Collector, target: export.Target | None, say: Callable[[str], None]) -> None:
+    def __init__(self, collector: Collector, target: export.ExportTarget | None, say: Callable[[str], None]) -> None:
         self._collector = collector
         self._target = target
         self._say = say
@@ -35,22 +35,24 @@ class Metrics:
             samples = await asyncio.to_thread(self._collector.collect, now_ms())
         except StoreUnavailable:
             return PlainTextResponse("The table does not answer; try again.\n", 503, {"Retry-After": "5"})
-        return Response(export.prometheus(samples), media_type=export.TEXT_TYPE)
+        return Response(export.prometheus_text(samples), media_type=export.TEXT_TYPE)
 
     async def run(self) -> None:
         """Sends until it is cancelled; returns at once if nothing should be sent."""
         while self._target is not None:
             await asyncio.sleep(self._target.every_ms / 1000)
-            with harmless("the export of metrics"):
+            with suppress_failures("the export of metrics"):
                 problem = await asyncio.to_thread(self._send, self._target)
                 if problem != self._problem:
                     self._say(f"metrics: {problem or 'the OpenTelemetry collector accepts them again'}")
                     self._problem = problem
 
-    def _send(self, target: export.Target) -> str:
+    def _send(self, target: export.ExportTarget) -> str:
         try:
             at_ms = now_ms()
-            problem = export.send(target, export.opentelemetry(self._collector.collect(at_ms), self._start_ms, at_ms))
+            problem = export.send(
+                target, export.opentelemetry_body(self._collector.collect(at_ms), self._start_ms, at_ms)
+            )
         except StoreUnavailable:
             return "the table does not answer, so nothing is sent"
         return f"the OpenTelemetry collector does not accept them: {problem}" if problem else ""

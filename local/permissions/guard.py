@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from local.aws_endpoints import chosen, credential_of
+from local.aws_endpoints import credential_of, endpoint_variables
 from local.permissions import needs, roles
 from local.permissions.roles import Need, Role
 from local.stack import Function
@@ -56,7 +56,7 @@ class Principal:
         return reason and f"{wish} {reason}"
 
 
-class Guard:
+class PermissionGuard:
     """The edges; `say` prints a line. Without a template nothing is recorded or refused."""
 
     def __init__(self, template: Mapping[str, Any] | None, record: Path, say: Callable[[str], None]) -> None:
@@ -64,13 +64,13 @@ class Guard:
         self._roles = roles.read(template or {"Resources": {}})
         self._record = record
         self._say = say
-        self._seen: set[tuple[str, Need, bool]] = set()
+        self._recorded: set[tuple[str, Need, bool]] = set()
         self._keys: dict[str, str] = {}
         if self.is_enforcing:
             with contextlib.suppress(OSError):
                 record.unlink(missing_ok=True)
 
-    def use(self, template: Mapping[str, Any]) -> list[str]:
+    def use_template(self, template: Mapping[str, Any]) -> list[str]:
         """Reads the roles of another template; returns the names of those that changed."""
         if not self.is_enforcing:
             return []
@@ -78,7 +78,7 @@ class Guard:
         self._roles = roles.read(template)
         return [role.name for role in self._roles.all() if role not in before]
 
-    def functions(self, functions: Iterable[Function]) -> list[Function]:
+    def with_access_keys(self, functions: Iterable[Function]) -> list[Function]:
         """Returns the functions, each with an access key id that identifies its requests."""
         if not self.is_enforcing:
             return list(functions)
@@ -90,7 +90,7 @@ class Guard:
             for key, function in keyed.items()
         ]
 
-    def serving(self, app: ASGIApp) -> ASGIApp:
+    def guard_endpoint(self, app: ASGIApp) -> ASGIApp:
         """Returns the AWS endpoint, behind a check of the calling function's permissions."""
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,11 +101,11 @@ class Guard:
                 return
             name = self._keys[credential.key]
             principal = Principal(self._roles.functions[name], name)
-            await self._serve(app, principal, credential.service, request, send)
+            await self._check_and_serve(app, principal, credential.service, request, send)
 
         return serve
 
-    def performing(self, perform: Perform, client: Callable[[str], Any]) -> Perform:
+    def guard_tasks(self, perform: Perform, client: Callable[[str], Any]) -> Perform:
         """Returns the performer of the machines' Tasks, behind a check of the machine's permissions.
 
         `client` makes a client of a service. A machine without a role, made by a person, may do everything.
@@ -115,13 +115,13 @@ class Guard:
             # arn:aws:states:<region>:<account>:execution:<machine>:<name>, and of an Express one express:<machine>:...
             machine = call.execution_arn.split(":")[6]
             role = self._roles.machines.get(machine)
-            if role is not None and (sentence := self._refusal(Principal(role, machine), of_task(call))):
-                raise _failed(call, client, sentence)
+            if role is not None and (sentence := self._refusal(Principal(role, machine), needs_of_task(call))):
+                raise _task_failure(call, client, sentence)
             return await perform(call)
 
         return check_and_perform
 
-    def calling(self, call: CallStates) -> CallStates:
+    def guard_api_calls(self, call: CallStates) -> CallStates:
         """Returns the API's way to Step Functions, behind a check of its role's permissions."""
         if not self.is_enforcing:
             return call
@@ -130,20 +130,22 @@ class Guard:
             if self._roles.api is None:
                 raise Refusal(_CODE, "The integration has no role.")
             principal = Principal(self._roles.api, "BackplaneAssumeRoleSession")
-            if sentence := self._refusal(principal, needs.of_call("states", action, parameters)):
+            if sentence := self._refusal(principal, needs.needs_of_call("states", action, parameters)):
                 raise Refusal(_CODE, sentence)
             return await call(action, parameters)
 
         return check_and_call
 
-    async def _serve(self, app: ASGIApp, principal: Principal, service: str, request: Request, send: Send) -> None:
+    async def _check_and_serve(
+        self, app: ASGIApp, principal: Principal, service: str, request: Request, send: Send
+    ) -> None:
         body = await request.body()
         path = request.scope["raw_path"].decode("ascii", "replace")
         query = request.scope["query_string"].decode("ascii", "replace")
         target = request.headers.get("x-amz-target", "")
-        needed = needs.of_http(service, request.method, path, query, target, body)
+        needed = needs.needs_of_http_request(service, request.method, path, query, target, body)
         if sentence := self._refusal(principal, needed):
-            await _denied(service, sentence)(request.scope, request.receive, send)
+            await _denial_response(service, sentence)(request.scope, request.receive, send)
             return
         unread = [body]
 
@@ -153,7 +155,7 @@ class Guard:
             return await request.receive()
 
         if service == "s3" and needed[0].action == "s3:GetObject":
-            send = _hiding_absence(principal, needed[0], request, send)
+            send = _hide_missing_object(principal, needed[0], request, send)
         await app(request.scope, receive, send)
 
     def _refusal(self, principal: Principal, needed: list[Need]) -> str:
@@ -163,9 +165,9 @@ class Guard:
             sentence = principal.refusal(need)
             first = first or sentence
             line = (principal.role.name, need, not sentence)
-            if line in self._seen or len(self._seen) >= MOST_LINES:
+            if line in self._recorded or len(self._recorded) >= MOST_LINES:
                 continue
-            self._seen.add(line)
+            self._recorded.add(line)
             seen = {"role": line[0], "action": need.action, "resource": need.resource, "allowed": line[2]}
             with contextlib.suppress(OSError), self._record.open("a", encoding="utf-8") as file:
                 file.write(f"{json.dumps(seen)}\n")
@@ -174,27 +176,29 @@ class Guard:
         return first
 
 
-def at_edges(
+def make_guard(
     environment: Mapping[str, str], template: Mapping[str, Any], data: Path, say: Callable[[str], None]
-) -> Guard:
+) -> PermissionGuard:
     """Returns the guard; raises UserError for a value of STREAMKEEPER_PERMISSIONS other than enforce."""
     value = environment.get(SETTING, "")
     if value not in ("", "enforce"):
         raise UserError(f"{SETTING} must be enforce, or not set, not {value!r}.")
-    if value and (others := sorted(chosen(environment))):
+    if value and (others := sorted(endpoint_variables(environment))):
         raise UserError(f"{SETTING} needs the embedded services: unset {others[0]}, whose service has its own roles.")
-    return Guard(template if value else None, data / RECORD, say)
+    return PermissionGuard(template if value else None, data / RECORD, say)
 
 
-def of_task(call: TaskCall) -> list[Need]:
+def needs_of_task(call: TaskCall) -> list[Need]:
     parameters = call.parameters if isinstance(call.parameters, dict) else {}
     if call.function is not None:
-        return needs.of_invoke(str(parameters.get("FunctionName", call.function)), str(parameters.get("Qualifier", "")))
+        return needs.needs_of_invocation(
+            str(parameters.get("FunctionName", call.function)), str(parameters.get("Qualifier", ""))
+        )
     operation = f"{call.action[:1].upper()}{call.action[1:]}"
-    return needs.of_call(_SERVICES.get(call.service, call.service), operation, parameters)
+    return needs.needs_of_call(_SERVICES.get(call.service, call.service), operation, parameters)
 
 
-def _hiding_absence(principal: Principal, need: Need, request: Request, send: Send) -> Send:
+def _hide_missing_object(principal: Principal, need: Need, request: Request, send: Send) -> Send:
     """S3's answer about a missing object to a caller who may not list the bucket.
 
     Source: GetObject in the S3 API reference: without s3:ListBucket "Amazon S3 returns an HTTP status code 403".
@@ -207,14 +211,14 @@ def _hiding_absence(principal: Principal, need: Need, request: Request, send: Se
         nonlocal hidden
         if sentence and message["type"] == "http.response.start" and message["status"] == 404:
             hidden = True
-            await _denied("s3", sentence)(request.scope, request.receive, send)
+            await _denial_response("s3", sentence)(request.scope, request.receive, send)
         elif not hidden:
             await send(message)
 
     return hide
 
 
-def _denied(service: str, sentence: str) -> Response:
+def _denial_response(service: str, sentence: str) -> Response:
     """A service's refusal of a request, in the service's protocol."""
     request_id = str(uuid.uuid4())
     if service in ("s3", "sns"):
@@ -236,7 +240,7 @@ def _denied(service: str, sentence: str) -> Response:
     return Response(text, 403 if service == "lambda" else 400, headers=headers, media_type="application/x-amz-json-1.0")
 
 
-def _failed(call: TaskCall, client: Callable[[str], Any], sentence: str) -> TaskFailure:
+def _task_failure(call: TaskCall, client: Callable[[str], Any], sentence: str) -> TaskFailure:
     """The failure of a Task that the machine's role does not allow; `client` makes a client of a service."""
     metadata = {"HTTPStatusCode": 403 if call.function is not None else 400, "RequestId": str(uuid.uuid4())}
     answer: Any = {"Error": {"Code": _CODE, "Message": sentence}, "ResponseMetadata": metadata}

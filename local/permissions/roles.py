@@ -76,17 +76,21 @@ class Roles:
 def read(template: Mapping[str, Any]) -> Roles:
     """Returns the roles of a compiled template; raises UserError if one cannot be evaluated here."""
     resources = Resources(template, {})
-    by_arn = {resources.attribute(key, "Arn"): _role(resources, key) for key in resources.of("AWS::IAM::Role")}
+    by_arn = {
+        resources.attribute(key, "Arn"): _read_role(resources, key) for key in resources.ids_of_type("AWS::IAM::Role")
+    }
 
     def assumed(kind: str) -> list[tuple[str, Role]]:
         return [
-            (key, _found(by_arn, key, resources.properties(key)[_ROLE_PROPERTY[kind]])) for key in resources.of(kind)
+            (key, _role_of_arn(by_arn, key, resources.properties(key)[_ROLE_PROPERTY[kind]]))
+            for key in resources.ids_of_type(kind)
         ]
 
     integrations = {
-        key: resources.properties(key).get("Integration", {}) for key in resources.of("AWS::ApiGateway::Method")
+        key: resources.properties(key).get("Integration", {})
+        for key in resources.ids_of_type("AWS::ApiGateway::Method")
     }
-    api = {_found(by_arn, key, one["Credentials"]) for key, one in integrations.items() if "Credentials" in one}
+    api = {_role_of_arn(by_arn, key, one["Credentials"]) for key, one in integrations.items() if "Credentials" in one}
     if len(api) > 1:
         raise UserError("The routes of the API have several roles; the local service can evaluate only one.")
     return Roles(
@@ -96,22 +100,22 @@ def read(template: Mapping[str, Any]) -> Roles:
     )
 
 
-def _role(resources: Resources, key: str) -> Role:
+def _read_role(resources: Resources, key: str) -> Role:
     properties = resources.properties(key)
     if properties.get("ManagedPolicyArns") or properties.get("PermissionsBoundary"):
         raise UserError(f"The role {key} has a managed policy or a boundary, which the local service cannot evaluate.")
     # The condition names the only service to which a role may be passed, and nothing here passes one to another.
     passed = {"StringEquals": {"iam:PassedToService": "states.amazonaws.com"}}
     documents = [policy["PolicyDocument"]["Statement"] for policy in properties.get("Policies", [])]
-    written = [statement for document in documents for statement in _several(document)]
+    written = [statement for document in documents for statement in _as_tuple(document)]
     known = [one for one in written if one.get("Action") == "iam:PassRole" and one.get("Condition") == passed]
     if other := {name for one in written for name in one if name != "Condition" or one not in known} - _ELEMENTS:
         raise UserError(f"A policy of the role {key} has {min(other)}, which the local service cannot evaluate.")
-    statements = (Statement(one["Effect"], _several(one["Action"]), _several(one["Resource"])) for one in written)
+    statements = (Statement(one["Effect"], _as_tuple(one["Action"]), _as_tuple(one["Resource"])) for one in written)
     return Role(key, tuple(statements))
 
 
-def _found(by_arn: Mapping[str, Role], key: str, arn: str) -> Role:
+def _role_of_arn(by_arn: Mapping[str, Role], key: str, arn: str) -> Role:
     if arn not in by_arn:
         raise UserError(
             f"{key} has the role {arn}, which is not in the template: the local service cannot evaluate it."
@@ -119,7 +123,7 @@ def _found(by_arn: Mapping[str, Role], key: str, arn: str) -> Role:
     return by_arn[arn]
 
 
-def _several(value: Any) -> tuple[Any, ...]:
+def _as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, list) else (value,)
 
 

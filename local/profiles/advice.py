@@ -16,25 +16,25 @@ from local.profiles import schema
 
 _PLACES = {"header": "in the header {}", "query": "in the query parameter {}", "body": "at {} of the body"}
 # Subprotocols of WebSocket whose messages no profile can say or read, even in parts of a name: mqttv3.1, v12.stomp.
-_OTHERS = re.compile("mqtt|amqp|stomp", re.IGNORECASE)
+_UNREADABLE_PROTOCOLS = re.compile("mqtt|amqp|stomp", re.IGNORECASE)
 _MARKS = frozenset({"heartbeat", "end", "loss", "disconnect", "snapshot"})
 _FIELDS = (frozenset(Profile.__dataclass_fields__) - {"name", "marks"}) | _MARKS
 
 
-def resumption(profile: Profile) -> str:
+def resumption_sentence(profile: Profile) -> str:
     """How the profile requests what came after its cursor, as a sentence without its full stop."""
     resume = profile.resume
     if resume is None:
         lost = "is lost" if profile.repair is None else "is fetched by repair"
         return f"does not resume: what comes while it is not connected {lost}"
-    asked = resume.pattern.replace("{cursor}", _cursor(profile))
+    asked = resume.pattern.replace("{cursor}", _cursor_words(profile))
     if resume.place == "message":
         return f"resumes with {asked} in a message (subscribe)"
     default = " (the default of server-sent events)" if resume.is_default else ""
     return f"resumes with {asked} {_PLACES[resume.place].format(resume.name)}{default}"
 
 
-def storage(profile: Profile) -> str | None:
+def storage_sentence(profile: Profile) -> str | None:
     """How the profile stores events, as a sentence without its full stop; None if it does as usual."""
     if profile.store == "items":
         unordered = "stores items without an index: half the write units, and they are read by key, not by arrival"
@@ -43,32 +43,32 @@ def storage(profile: Profile) -> str | None:
     return f"stores in a log: {waits}, and its key is remembered for {profile.dedup_window_s} s"
 
 
-def once(profile: Profile) -> str:
+def single_request_sentence(profile: Profile) -> str:
     """The meaning of `again = false`, as a sentence without its full stop."""
     why = "again = false" if profile.method == "GET" else "a POST is repeated only with again = true"
     return f"is requested once ({why}): no handover; an answer that ends without its end mark is broken, with an alert"
 
 
-def in_parts(profile: Profile) -> str:
+def parts_sentence(profile: Profile) -> str:
     """How many connections a profile with parts opens, as a sentence without its full stop."""
     count = len(profile.parts)
     twice = f", and {2 * count} at handovers" if profile.overlap == "tolerates" else ""
     return f"is read in {count} parts: the upstream must allow {count} connections{twice}"
 
 
-def selection(profile: Profile) -> str:
+def selection_sentence(profile: Profile) -> str:
     """The events that a profile with `keep` stores, as a sentence without its full stop."""
     rules = []
     for rule in profile.keep:
-        parts = [f"are named {_or(rule.names)}"] if rule.names else []
+        parts = [f"are named {_join_with_or(rule.names)}"] if rule.names else []
         if rule.path is not None:
             values = (value for _, value in rule.values)
-            parts.append(f"have {_or(values) if rule.values else 'anything'} at {rule.path.text}")
+            parts.append(f"have {_join_with_or(values) if rule.values else 'anything'} at {rule.path.text}")
         rules.append(" and ".join(parts))
     return f"keeps events that {', or that '.join(rules)}; all others are counted and not stored"
 
 
-def _or(values: Iterable[Any]) -> str:
+def _join_with_or(values: Iterable[Any]) -> str:
     return " or ".join(sorted(json.dumps(value, ensure_ascii=False) for value in values))
 
 
@@ -77,7 +77,7 @@ def resumption_as_json(profile: Profile) -> dict[str, Any] | None:
     resume = profile.resume
     if resume is None:
         return None
-    cursor = profile.cursor if isinstance(profile.cursor, str) else _cursor(profile)
+    cursor = profile.cursor if isinstance(profile.cursor, str) else _cursor_words(profile)
     return {"in": resume.place, "name": resume.name, "cursor": cursor, "is_default": resume.is_default}
 
 
@@ -88,7 +88,11 @@ def warnings(profile: Profile) -> list[str]:
         # A repair closes gaps.
         warned += notes(profile.repair, profile.key, profile.split, profile.keep)
     elif profile.again and profile.resume is None:
-        unsent = "" if profile.cursor in (None, "id") else f"; {_cursor(profile)} is saved as the cursor and never sent"
+        unsent = (
+            ""
+            if profile.cursor in (None, "id")
+            else f"; {_cursor_words(profile)} is saved as the cursor and never sent"
+        )
         warned.append(f"it cannot resume: every interval without a connection is a gap that stays open{unsent}")
     elif profile.again and profile.resume is not None and profile.resume.is_default:
         warned.append(
@@ -107,19 +111,19 @@ def warnings(profile: Profile) -> list[str]:
     if profile.key == "each" and (profile.resume is not None or profile.overlap == "tolerates"):
         warned.append('with key = "each" an event that two connections deliver is stored twice')
     spoken = next((value for name, value in profile.headers if name.lower() == "sec-websocket-protocol"), "")
-    if (other := _OTHERS.search(spoken)) is not None:
+    if (other := _UNREADABLE_PROTOCOLS.search(spoken)) is not None:
         warned.append(f"{other[0].upper()} over a WebSocket is not read: docs/not-read.md says what to do")
     if profile.order == "none" and profile.key in ("hash", "each"):
         warned.append('with order = "none" events are read by key, and these keys have no order: no reader can follow')
     return warned
 
 
-def misplaced(table: Mapping[str, Any]) -> list[str]:
+def misplaced_fields(table: Mapping[str, Any]) -> list[str]:
     """Names in a table of a profile's file that may be meant as fields of the profile, a sentence each.
 
     In TOML, everything behind `[headers]` belongs to that table.
     """
-    form = schema.schema()
+    form = schema.profile_schema()
     own, shared = form["properties"], form["definitions"]
     return [
         f"{outer}.{name} is in the table {outer}; if it is meant as a field of the profile, "
@@ -139,15 +143,15 @@ def _names(form: Any, shared: Mapping[str, Any]) -> Iterator[str]:
         yield from _names(shared[one.rpartition("/")[2]] if name == "$ref" else one, shared)
 
 
-def warning_of_cursor(profile: Profile, events: int, cursor: str | None) -> str | None:
+def cursor_warning(profile: Profile, events: int, cursor: str | None) -> str | None:
     """Why the stream that was read cannot be resumed although the profile does; None if it can, or nothing came."""
     if profile.resume is None or not events or cursor is not None:
         return None
-    lacked = "an id" if profile.cursor == "id" else f"anything at {_cursor(profile)}"
+    lacked = "an id" if profile.cursor == "id" else f"anything at {_cursor_words(profile)}"
     return f"it cannot resume: none of the events had {lacked}"
 
 
-def _cursor(profile: Profile) -> str:
+def _cursor_words(profile: Profile) -> str:
     cursor = profile.cursor
     if cursor is None:  # only heartbeats have one
         paths = [mark.cursor.text for _, mark in profile.marks.of if mark.cursor is not None]

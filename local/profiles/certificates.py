@@ -19,7 +19,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", type=Path, metavar="FILE", help="the key of --certificate")
 
 
-def trust(arguments: argparse.Namespace) -> Trust | None:
+def read_trust(arguments: argparse.Namespace) -> Trust | None:
     """The certificates of the options; raises UserError if they cannot be used."""
     texts: dict[str, str] = {}
     for option in ("ca", "certificate", "key"):
@@ -38,7 +38,7 @@ def trust(arguments: argparse.Namespace) -> Trust | None:
     return given if any(given.texts) else None
 
 
-def written(shown: Trust | None, name: str) -> str:
+def tls_lines(shown: Trust | None, name: str) -> str:
     """The field `tls`, and the commands that create its secrets; "" if the authority is a public one."""
     if shown is None:
         return ""

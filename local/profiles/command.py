@@ -22,8 +22,8 @@ from handlers.tls import check_trust
 from handlers.upstream.address_policy import numeric_refusal
 from local.printable import printable
 from local.profiles import advice, folders, new
-from local.profiles.probing import seconds
-from local.profiles.profile_files import placeholders, profile_text
+from local.profiles.address_probe import read_seconds
+from local.profiles.profile_files import placeholders, read_profile_text
 from local.user_error import UserError
 
 
@@ -51,7 +51,7 @@ def add(subparsers: Any) -> None:
         epilog="Exit status: 0 the upstream answered with a stream, 1 it did not, 2 no such stream, profile or secret.",
     )
     try_once.add_argument("stream_id", metavar="STREAM_ID", help="a stream's id, or a profile's FILE")
-    try_once.add_argument("--seconds", type=seconds, default=10.0, metavar="N", help="how long to read (10)")
+    try_once.add_argument("--seconds", type=read_seconds, default=10.0, metavar="N", help="how long to read (10)")
     try_once.add_argument("--cursor", help="the cursor to resume after")
     stage = os.environ.get("STREAMKEEPER_STAGE") or "local"
     try_once.add_argument("--stage", metavar="S", default=stage, help=f"the stage whose secrets are read ({stage})")
@@ -63,7 +63,7 @@ def add(subparsers: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Report:
+class FileReport:
     """The result for one file; `profile` is None if it has problems or cannot be read."""
 
     path: Path
@@ -97,11 +97,15 @@ class Report:
         for problem in self.problems:
             print(printable(f"{self.path}: {problem}"), file=sys.stderr)
         if self.profile is not None:
-            stored = advice.storage(self.profile)
-            says = advice.resumption(self.profile) if self.profile.again else advice.once(self.profile)
+            stored = advice.storage_sentence(self.profile)
+            says = (
+                advice.resumption_sentence(self.profile)
+                if self.profile.again
+                else advice.single_request_sentence(self.profile)
+            )
             says += f"; it {stored}" if stored else ""
-            says += f"; it {advice.selection(self.profile)}" if self.profile.keep else ""
-            says += f"; it {advice.in_parts(self.profile)}" if self.profile.parts else ""
+            says += f"; it {advice.selection_sentence(self.profile)}" if self.profile.keep else ""
+            says += f"; it {advice.parts_sentence(self.profile)}" if self.profile.parts else ""
             print(printable(f"{self.path}: valid; it {says}"))
         for warning in self.warnings:
             print(printable(f"  warning: {warning}"))
@@ -109,8 +113,8 @@ class Report:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if every file is sound, 1 if one has problems, 2 if one cannot be read."""
-    environment = folders.chosen(arguments)
-    reports = [examine(path, environment) for path in files(arguments.files, environment)]
+    environment = folders.environment_of(arguments)
+    reports = [check_file(path, environment) for path in profile_paths(arguments.files, environment)]
     if arguments.json:
         print(json.dumps({"files": [report.as_json() for report in reports]}, indent=1))
     else:
@@ -127,38 +131,40 @@ def _try(arguments: argparse.Namespace) -> int:
     return trial.run(arguments)
 
 
-def files(named: list[Path], environment: Mapping[str, str]) -> list[Path]:
+def profile_paths(named: list[Path], environment: Mapping[str, str]) -> list[Path]:
     """Returns the files that are given by path or by profile name; by default all of the user's own."""
     if not named:
-        folder = folders.for_new(environment)
+        folder = folders.folder_for_new(environment)
         if not (paths := sorted(folder.glob("*.toml"))):
             raise UserError(f"There is no profile in {folder}: `streamkeeper profile new URL` writes one.")
     else:
-        known = folders.known(environment)
+        known = folders.known_profiles(environment)
         paths = [path if path.exists() else known.get(str(path), path) for path in named]
     here = Path.cwd()
     return [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
 
 
-def examine(path: Path, environment: Mapping[str, str]) -> Report:
+def check_file(path: Path, environment: Mapping[str, str]) -> FileReport:
     """Returns the report of one file, or of a name that neither a profile nor a file has."""
     try:
-        text = profile_text(path)
+        text = read_profile_text(path)
     except UserError as mistake:
         is_name = path.name == str(path) and not path.suffix and not path.exists()
-        return Report(path, unreadable=folders.no_profile(path.name, environment) if is_name else str(mistake))
+        return FileReport(
+            path, unreadable=folders.unknown_profile_sentence(path.name, environment) if is_name else str(mistake)
+        )
     problems = _problems_of_name(path)
     try:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as problem:
-        return Report(path, problems=(*problems, f"is not valid TOML: {problem}"))
-    misplaced = tuple(advice.misplaced(table))
+        return FileReport(path, problems=(*problems, f"is not valid TOML: {problem}"))
+    misplaced = tuple(advice.misplaced_fields(table))
     try:
         profile = parse(path.stem, table, placeholders(text) | dict(os.environ))
     except BadProfile as bad:
-        return Report(path, problems=(*problems, *bad.problems), misplaced=misplaced)
+        return FileReport(path, problems=(*problems, *bad.problems), misplaced=misplaced)
     problems += _problems_of_address(profile) + _problems_of_tls(profile)
-    return Report(path, None if problems else profile, tuple(problems), misplaced=misplaced)
+    return FileReport(path, None if problems else profile, tuple(problems), misplaced=misplaced)
 
 
 def _problems_of_tls(profile: Profile) -> list[str]:

@@ -17,16 +17,16 @@ SHIPPED = ROOT / "env" / "streams"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Adds the option; `chosen` reads it."""
+    """Adds the option; `environment_of` reads it."""
     parser.add_argument("--profiles", metavar="FOLDER", help=f"where your profiles are ({VARIABLE}, or ./{DEFAULT})")
 
 
-def chosen(arguments: argparse.Namespace) -> dict[str, str]:
+def environment_of(arguments: argparse.Namespace) -> dict[str, str]:
     """Returns this process's environment with the folder of the option."""
     return dict(os.environ) | ({VARIABLE: arguments.profiles} if arguments.profiles else {})
 
 
-def own(environment: Mapping[str, str]) -> Path:
+def own_folder(environment: Mapping[str, str]) -> Path:
     """Returns the folder of the user's own profiles; ./profiles may be missing. Raises UserError for another path."""
     named = environment.get(VARIABLE)
     folder = Path(named or DEFAULT).resolve()
@@ -35,18 +35,21 @@ def own(environment: Mapping[str, str]) -> Path:
     return folder
 
 
-def known(environment: Mapping[str, str]) -> dict[str, Path]:
+def known_profiles(environment: Mapping[str, str]) -> dict[str, Path]:
     """Returns the files by the names of their profiles."""
-    folders = (SHIPPED, own(environment))
+    folders = (SHIPPED, own_folder(environment))
     return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
 
 
-def no_profile(name: str, environment: Mapping[str, str]) -> str:
+def unknown_profile_sentence(name: str, environment: Mapping[str, str]) -> str:
     """Returns the sentence about a name that no profile has: what resembles it, or else where it would be."""
-    return f"There is no profile {name!r}{did_you_mean(name, known(environment)) or f' in {for_new(environment)}.'}"
+    return (
+        f"There is no profile {name!r}"
+        f"{did_you_mean(name, known_profiles(environment)) or f' in {folder_for_new(environment)}.'}"
+    )
 
 
-def for_new(environment: Mapping[str, str]) -> Path:
+def folder_for_new(environment: Mapping[str, str]) -> Path:
     """Returns the folder for a new profile, which may not exist yet."""
-    folder = own(environment)
+    folder = own_folder(environment)
     return SHIPPED if IS_CHECKOUT and not folder.is_dir() else folder

@@ -26,11 +26,11 @@ from handlers.framing.events import parse_json
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.parse import parse
 from handlers.upstream.socket_response import SWITCHED
-from local.printable import printable, saying
-from local.profiles import certificates, folders, heartbeats, places, probing
-from local.profiles.probing import Address, Probe, probe, seconds
-from local.profiles.profile_files import quoted, toml
-from local.user_error import UserError, os_errors
+from local.printable import printable, report_if_slow
+from local.profiles import address_probe, certificates, folders, heartbeats, key_search
+from local.profiles.address_probe import ProbedAddress, ProbeResult, probe, read_seconds
+from local.profiles.profile_files import quote, to_toml
+from local.user_error import UserError, explain_os_errors
 
 _CREDENTIAL = "; if it requires a credential, write ${secret:NAME} into the address, or see docs/profiles.md (or --eks)"
 _ADVICE = {
@@ -44,7 +44,9 @@ _TEXT_LINE = re.compile(rb"[^\s\[\]{}<\x00-\x1f][^\x00-\x08\x0e-\x1f]*")
 UNAUTHORIZED = 401
 _SCHEMA = "#:schema ../profile.schema.json"
 # Safe for counted ids: with "first", events of a restarted server would be taken for earlier ones.
-_COUNTED = 'on_conflict = "epoch"  # the ids are counted: if they begin with 1 again, all is stored, as a new epoch'
+_COUNTED_LINE = (
+    'on_conflict = "epoch"  # the ids are counted: if they begin with 1 again, all is stored, as a new epoch'
+)
 _COUNT_DIGITS = 9
 _LEAST_STALL_S, _STALL_S, _MISSED = 15, 60, 4
 
@@ -63,7 +65,9 @@ def add(verbs: Any, stage: str) -> None:
     parser.add_argument("--body", metavar="JSON", help="send a POST with this body")
     parser.add_argument("--say", metavar="MESSAGE", action="append", help="send this first on a WebSocket; repeatable")
     parser.add_argument("--stage", default=stage, metavar="S", help=f"the stage whose secrets are read ({stage})")
-    parser.add_argument("--seconds", type=seconds, default=10.0, metavar="N", help="how long to read each time (10)")
+    parser.add_argument(
+        "--seconds", type=read_seconds, default=10.0, metavar="N", help="how long to read each time (10)"
+    )
     parser.add_argument("--eks", metavar="CLUSTER:REGION", help="an EKS cluster; your AWS credentials sign its token")
     certificates.add(parser)
     folders.add(parser)
@@ -73,13 +77,15 @@ def add(verbs: Any, stage: str) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if a profile was written, 1 if there is no stream; raises UserError."""
-    says, trust = tuple(arguments.say or ()), certificates.trust(arguments)
-    address = Address(str(arguments.address), arguments.body, says, trust, _eks(arguments.eks), arguments.stage)
-    if address.says and not address.is_socket:
+    says, trust = tuple(arguments.say or ()), certificates.read_trust(arguments)
+    address = ProbedAddress(
+        str(arguments.address), arguments.body, says, trust, _eks_token(arguments.eks), arguments.stage
+    )
+    if address.first_messages and not address.is_socket:
         raise UserError("--say is only for ws:// and wss:// addresses: an HTTP stream accepts no messages.")
     host = _host(address.url)
     name = arguments.name or re.sub(r"[^A-Za-z0-9_-]+", "-", host or "stream")[:64]
-    target = arguments.output or folders.for_new(folders.chosen(arguments)) / f"{name}.toml"
+    target = arguments.output or folders.folder_for_new(folders.environment_of(arguments)) / f"{name}.toml"
     to_file, is_shipped = str(target) != "-", target.parent == folders.SHIPPED
     try:
         if check_stream_id(name) != name:
@@ -89,28 +95,32 @@ def run(arguments: argparse.Namespace) -> int:
     if to_file and target.exists():
         raise UserError(f"{target} already exists; choose another with --name or --output.")
     try:
-        with saying(f"reading the address for {arguments.seconds:g} s …"):
+        with report_if_slow(f"reading the address for {arguments.seconds:g} s …"):
             seen = probe(address, "websocket" if address.is_socket else "sse", arguments.seconds)
-        if address.is_socket and not (seen.frames or seen.problem or address.says) and (first := _asked()):
-            address = replace(address, says=(first,))
+        if (
+            address.is_socket
+            and not (seen.frames or seen.problem or address.first_messages)
+            and (first := _prompt_first_message())
+        ):
+            address = replace(address, first_messages=(first,))
             seen = probe(address, "websocket", arguments.seconds)
     except (StreamkeeperError, ProfileError) as problem:
         reason = str(problem).removeprefix("the profile 'new': ")
         raise UserError(f"Nothing was requested: {printable(reason)}.") from None
-    framing, why = _framing(address, seen)
+    framing, why = _detect_framing(address, seen)
     if (refusal := _refusal(seen, framing)) is not None:
         print(f"streamkeeper: {refusal}", file=sys.stderr)
         return 1
     if framing not in ("sse", "websocket"):
         seen = probe(address, framing, arguments.seconds)
-    text = _written(address, framing, why, seen, arguments.seconds) + certificates.written(address.trust, name)
+    text = _profile_lines(address, framing, why, seen, arguments.seconds) + certificates.tls_lines(address.trust, name)
     # Only there do editors find the schema.
     text = text if is_shipped else text.removeprefix(f"{_SCHEMA}\n")
     parse(name, tomllib.loads(text), {})
     if not to_file:
         print(text, end="")
         return 0
-    with os_errors(f"{target} cannot be written"):
+    with explain_os_errors(f"{target} cannot be written"):
         if arguments.output is None:
             target.parent.mkdir(exist_ok=True)
         with target.open("x", encoding="utf-8") as file:
@@ -121,13 +131,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _eks(text: str | None) -> Mapping[str, str] | None:
+def _eks_token(text: str | None) -> Mapping[str, str] | None:
     """The token for a cluster of EKS; whether there can be such a cluster is the parser's to say."""
     cluster, _, region = (text or "").rpartition(":")
     return None if text is None else {"kind": "eks", "cluster": cluster, "region": region}
 
 
-def _asked() -> str:
+def _prompt_first_message() -> str:
     """The first message that the person at the terminal wants to send; nothing without a terminal."""
     if not sys.stdin.isatty():
         return ""
@@ -138,7 +148,7 @@ def _asked() -> str:
         return ""
 
 
-def _refusal(seen: Probe, framing: Framing) -> str | None:
+def _refusal(seen: ProbeResult, framing: Framing) -> str | None:
     """Why the answer is not a stream, or None."""
     if seen.problem:
         return seen.problem
@@ -158,7 +168,7 @@ def _refusal(seen: Probe, framing: Framing) -> str | None:
     return f"the answer has {what}" if what else None
 
 
-def _framing(address: Address, seen: Probe) -> tuple[Framing, str]:
+def _detect_framing(address: ProbedAddress, seen: ProbeResult) -> tuple[Framing, str]:
     """The framing, and how it was detected."""
     if address.is_socket:
         return "websocket", "the address says so"
@@ -179,57 +189,59 @@ def _framing(address: Address, seen: Probe) -> tuple[Framing, str]:
     return "raw", "neither the content type nor the bytes show the framing: each chunk is an event"
 
 
-def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: float) -> str:
+def _profile_lines(address: ProbedAddress, framing: str, why: str, seen: ProbeResult, seconds_: float) -> str:
     """The profile as TOML, each line with its reason."""
     lines = [
         _SCHEMA,
         f"# Written by `streamkeeper profile new`, which read {counted(len(seen.frames), 'event')} in {seconds_:g} s.",
         "# docs/profiles.md has every field.",
-        f"address = {quoted(address.url)}",
+        f"address = {quote(address.url)}",
     ]
     if address.body is not None:
-        lines += ['method = "POST"', f"body = {quoted(address.body)}"]
+        lines += ['method = "POST"', f"body = {quote(address.body)}"]
         lines.append("again = true  # it was requested several times here; false if each answer costs money")
     if _is_private(_host(address.url)):
         lines.append("allow_private = true  # the address is of this machine or of a private network")
     if address.token is not None:
-        lines.append(f"token = {toml(address.token)}  # signed with the function's role, which the cluster must admit")
+        lines.append(
+            f"token = {to_toml(address.token)}  # signed with the function's role, which the cluster must admit"
+        )
     lines.append(f'framing = "{framing}"  # {why}')
     if seen.has_ended and not address.is_socket:
         lines.append("# The upstream ended the answer. Streamkeeper connects again each time: is this a stream?")
-    answers = probing.answers(address, seen)
-    lines += _said_first(address, seen, answers)
+    answers = address_probe.find_answers(address, seen)
+    lines += _subscribe_lines(address, seen, answers)
     answered = {one[0] for one in answers if one is not None}
     seen.frames = [frame for place, frame in enumerate(seen.frames) if place not in answered]
-    marks, why_heartbeats, seen.frames = heartbeats.found(seen.frames)
+    marks, why_heartbeats, seen.frames = heartbeats.find_heartbeats(seen.frames)
     has_ids = FRAMINGS[framing].has_ids  # type: ignore[index]
     if not seen.frames:
         lines.append("# No event came, so key and cursor are the defaults. Read for longer (--seconds) to learn more.")
     elif has_ids and len(set(seen.ids)) == len(seen.frames):
         lines.append("# Each event has a different id, which is the dedup key and the cursor.")
-        lines += [_COUNTED] if _are_counted(seen.ids) else []
-        lines += _resumption(address, framing, seen, seconds_)
+        lines += [_COUNTED_LINE] if _are_counted(seen.ids) else []
+        lines += _resumption_lines(address, framing, seen, seconds_)
     else:
         if has_ids and seen.ids:
             lines.append(f"# {len(seen.ids)} of the events have an id, but the ids are not all different.")
-        lines += places.written(address, framing, seen, seconds_)
+        lines += key_search.key_lines(address, framing, seen, seconds_)
     if marks:
         listed = marks[0] if len(marks) == 1 else f"[{', '.join(marks)}]"
         lines.append(f"heartbeat = {listed}  # {why_heartbeats}")
-    lines.append(_stall(seen, seconds_))
+    lines.append(_stall_line(seen, seconds_))
     return "\n".join(lines) + "\n"
 
 
-def _said_first(address: Address, seen: Probe, answers: list[tuple[int, str] | None]) -> list[str]:
+def _subscribe_lines(address: ProbedAddress, seen: ProbeResult, answers: list[tuple[int, str] | None]) -> list[str]:
     """The lines about the messages on a socket."""
     if not address.is_socket:
         return []
     ended = [f"# It ended with: {seen.end}."] if seen.end else []
-    if not address.says:
+    if not address.first_messages:
         ask = "# Nothing was said first" + ("." if seen.frames else ", and nothing came: --say sends a message.")
         return [*ended, ask, '# subscribe = [{ send = { op = "subscribe" }, expect = { "$.op" = "subscribed" } }]']
     marks = ["" if one is None else f", expect = {one[1]}" for one in answers]
-    messages = [f"{{ send = {toml(one)}{mark} }}" for one, mark in zip(address.messages, marks, strict=True)]
+    messages = [f"{{ send = {to_toml(one)}{mark} }}" for one, mark in zip(address.parsed_messages, marks, strict=True)]
     why = "this answer came" if any(answers) else "no answer came"
     return [*ended, f"subscribe = [{', '.join(messages)}]  # {why}"]
 
@@ -240,7 +252,7 @@ def _are_counted(ids: list[str]) -> bool:
     return are_numbers and all(int(later) == int(earlier) + 1 for earlier, later in pairwise(ids))
 
 
-def _resumption(address: Address, framing: str, seen: Probe, seconds_: float) -> list[str]:
+def _resumption_lines(address: ProbedAddress, framing: str, seen: ProbeResult, seconds_: float) -> list[str]:
     """Whether the upstream resumes behind an id, found by a request with one in the middle."""
     if len(seen.ids) < 2:
         return ["# One event is too few to see whether it resumes behind an id: read for longer (--seconds)."]
@@ -260,7 +272,7 @@ def _resumption(address: Address, framing: str, seen: Probe, seconds_: float) ->
     return [f"{asking}, it sent nothing."]
 
 
-def _stall(seen: Probe, seconds_: float) -> str:
+def _stall_line(seen: ProbeResult, seconds_: float) -> str:
     """The silence after which to reconnect."""
     rests = [later - earlier for earlier, later in pairwise(seen.heartbeats_s)]
     if not rests:

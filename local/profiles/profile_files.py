@@ -17,7 +17,7 @@ from handlers.api.problems import Problem
 from handlers.profile.addresses import ProfileError, check_stream_id, part_ids
 from handlers.profile.parse import parse
 from local.settings_schema import schema
-from local.user_error import UserError, os_errors
+from local.user_error import UserError, explain_os_errors
 
 # A variable is an address that the function knows; a file is valid even if it is not set here.
 _VARIABLE = re.compile(r"\$\{(UPSTREAM_[A-Z0-9_]+)\}")
@@ -25,9 +25,9 @@ _VARIABLE = re.compile(r"\$\{(UPSTREAM_[A-Z0-9_]+)\}")
 _MOST_BYTES = 1_000_000
 
 
-def profile_text(path: Path) -> str:
+def read_profile_text(path: Path) -> str:
     """Returns the text of a profile's file; raises UserError if it cannot be read."""
-    with os_errors(f"{path} cannot be read"), path.open("rb") as file:
+    with explain_os_errors(f"{path} cannot be read"), path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise UserError(f"{path} cannot be read: it is larger than a profile may be, {_MOST_BYTES} bytes.")
@@ -37,7 +37,7 @@ def profile_text(path: Path) -> str:
         raise UserError(f"{path} cannot be read: it is not UTF-8 text.") from None
 
 
-def named(stream: str) -> tuple[str, Path | None]:
+def split_stream_argument(stream: str) -> tuple[str, Path | None]:
     """Returns the stream id, and the profile's file if that was given instead."""
     path = Path(stream)
     is_file = path.suffix == ".toml" and (path.is_file() or ":" not in stream)
@@ -56,7 +56,7 @@ def check_upstreams(paths: Iterable[Path], environment: Mapping[str, str]) -> No
     for path in paths:
         # A file that cannot be read is reported when its stream is started; others run meanwhile.
         with contextlib.suppress(UserError):
-            used.update(_VARIABLE.findall(profile_text(path)))
+            used.update(_VARIABLE.findall(read_profile_text(path)))
     for name in sorted(used):
         value = environment.get(name)
         if value and not re.search(rules["pattern"], value):
@@ -78,10 +78,10 @@ def parts_of(stream_id: str, known: Mapping[str, Path]) -> tuple[str, ...]:
     Raises UserError if the file cannot be read.
     """
     path = known.get(stream_id)
-    return () if path is None else known_profiles.parts_of(stream_id, profile_text(path))
+    return () if path is None else known_profiles.parts_of(stream_id, read_profile_text(path))
 
 
-def check(stream_id: str, folder: Path, variables: Mapping[str, str]) -> Problem | None:
+def find_problem(stream_id: str, folder: Path, variables: Mapping[str, str]) -> Problem | None:
     """Returns the problem of a stream that cannot be started, or None.
 
     400: the id is malformed; 404: there is no such profile; 422: the profile itself is wrong.
@@ -95,7 +95,7 @@ def check(stream_id: str, folder: Path, variables: Mapping[str, str]) -> Problem
         known = ", ".join(sorted(file.stem for file in folder.glob("*.toml"))) or "none"
         return Problem("unknown-stream", f"There is no stream profile {name!r}; the profiles are: {known}.", "streamId")
     try:
-        profile = parse(name, tomllib.loads(profile_text(path)), variables)
+        profile = parse(name, tomllib.loads(read_profile_text(path)), variables)
     except tomllib.TOMLDecodeError as problem:
         return Problem("bad-profile", f"the profile {name!r} is not valid TOML: {problem}", "profile")
     except (ProfileError, UserError) as problem:
@@ -108,16 +108,16 @@ def check(stream_id: str, folder: Path, variables: Mapping[str, str]) -> Problem
     return None
 
 
-def toml(value: Any) -> str:
+def to_toml(value: Any) -> str:
     """Returns the value as one line of TOML, without null, which TOML lacks."""
     if isinstance(value, dict):
-        members = (f"{quoted(name)} = {toml(inner)}" for name, inner in value.items() if inner is not None)
+        members = (f"{quote(name)} = {to_toml(inner)}" for name, inner in value.items() if inner is not None)
         return f"{{ {', '.join(members)} }}"
     if isinstance(value, list):
-        return f"[{', '.join(toml(one) for one in value if one is not None)}]"
-    return quoted(value) if isinstance(value, str) else json.dumps(value)
+        return f"[{', '.join(to_toml(one) for one in value if one is not None)}]"
+    return quote(value) if isinstance(value, str) else json.dumps(value)
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Returns the text as a TOML string; TOML has the same escapes as JSON."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -16,19 +16,22 @@ from handlers.repair.walking import PATIENT_S, PATIENT_TIMES
 from local.printable import printable
 
 # The request lies between an event at each end, and something must lie between them.
-LEAST = 3
-SHOWN = 3
+LEAST_EVENTS = 3
+MOST_SHOWN = 3
 
 
-def compare(
+def compare_with_address(
     profile: Profile, stream_id: str, seen: Sequence[StreamEvent], secrets: Secrets, say: Callable[[str], None]
 ) -> bool:
-    """Whether the address has the stream's events under the same keys; `say` prints the differences."""
+    """Returns whether the address has the stream's events under the same keys; `say` prints the differences."""
     field = profile.repair
     assert field is not None
     events = [*{event.key: event for event in seen if field.key == "hash" or is_named(event)}.values()]
-    if len(events) < LEAST:
-        say(f"repair: {LEAST} events of the stream are needed to compare, and {len(events)} came; read for longer")
+    if len(events) < LEAST_EVENTS:
+        say(
+            f"repair: {LEAST_EVENTS} events of the stream are needed to compare, and {len(events)} came; "
+            "read for longer"
+        )
         return False
     time.sleep(field.after_s)
     edges = {"after": events[0].key, "before": events[-1].key}
@@ -59,13 +62,16 @@ def compare(
         address, pages = read.next if read.next != address else "", pages + 1
         time.sleep(field.pace_s)
     common = wanted.keys() & items.keys()
-    ends = _keys(events[:1] + events[-1:])
+    ends = _keys_in_words(events[:1] + events[-1:])
     say(f"repair: the address has {len(common)} of {counted(len(wanted), 'event')} between {ends}")
     others = items.keys() - {event.key for event in events}
     for name, keys in (("only on the stream", wanted.keys() - common), ("only at the address", others)):
         if keys:
-            say(f"repair: {name}: {', '.join(map(printable, sorted(keys)[:SHOWN]))}{' …' if len(keys) > SHOWN else ''}")
-    differ = [key for key in sorted(common) if not _same(wanted[key], items[key])]
+            say(
+                f"repair: {name}: {', '.join(map(printable, sorted(keys)[:MOST_SHOWN]))}"
+                f"{' …' if len(keys) > MOST_SHOWN else ''}"
+            )
+    differ = [key for key in sorted(common) if not _have_same_body(wanted[key], items[key])]
     if differ:
         say(f"repair: bodies differ, such as that of {printable(differ[0])}: repaired events get the address's body")
     own, other = ([key for key in keys if key in common] for keys in (wanted, items))
@@ -76,10 +82,10 @@ def compare(
     return len(common) == len(wanted)
 
 
-def _keys(events: Sequence[StreamEvent]) -> str:
+def _keys_in_words(events: Sequence[StreamEvent]) -> str:
     return " and ".join(printable(event.key) for event in events)
 
 
-def _same(one: StreamEvent, other: StreamEvent) -> bool:
+def _have_same_body(one: StreamEvent, other: StreamEvent) -> bool:
     bodies = [canonical_json(event.data) for event in (one, other) if isinstance(event.data, str | bytes)]
     return len(bodies) == 2 and bodies[0] == bodies[1]

@@ -29,18 +29,18 @@ _VALUE: Schema = {"type": ["string", "number", "boolean"]}
 _TEXT: Schema = dict(TEXT.schema)
 
 
-# What stands in several places, by its name.
+# Schemas that are used in several places, by name.
 _DEFINITIONS: dict[str, Schema] = {}
 
 
-def _shared(name: str, schema: Schema) -> Schema:
+def _define(name: str, schema: Schema) -> Schema:
     """Returns a reference to the schema, which is written once."""
     _DEFINITIONS[name] = schema
     return {"$ref": f"#/definitions/{name}"}
 
 
-def _several(name: str, schema: Schema) -> Schema:
-    one = _shared(name, schema)
+def _one_or_several(name: str, schema: Schema) -> Schema:
+    one = _define(name, schema)
     return {"anyOf": [one, {"type": "array", "items": one}]}
 
 
@@ -51,7 +51,7 @@ def _mark(*paths: str) -> Schema:
     parts |= dict.fromkeys(paths, _PATH)
     mark = {"type": "object", "properties": parts, "patternProperties": {r"^\$": _VALUE}, "minProperties": 1}
     name = "_".join(("mark", *paths))
-    return _shared(f"{name}s", _several(name, mark | {"additionalProperties": False}))
+    return _define(f"{name}s", _one_or_several(name, mark | {"additionalProperties": False}))
 
 
 def _targets() -> Schema:
@@ -71,7 +71,7 @@ def _targets() -> Schema:
         }
         for kind, (pattern, words) in NAMES.items()
     ]
-    target = _shared("target", {"anyOf": one})
+    target = _define("target", {"anyOf": one})
     return {"anyOf": [target, {"type": "array", "items": target, "minItems": 1, "maxItems": MOST_TARGETS}]}
 
 
@@ -85,24 +85,24 @@ def _keep() -> Schema:
         "minProperties": 1,
         "dependencies": {"is": ["path"]},
     }
-    one = _shared("keep", rule)
+    one = _define("keep", rule)
     return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
 
 
-_ANSWER: Schema = _shared("answers", _several("answer", {"anyOf": [_TEXT, {"$ref": "#/definitions/mark"}]}))
+_ANSWER: Schema = _define("answers", _one_or_several("answer", {"anyOf": [_TEXT, {"$ref": "#/definitions/mark"}]}))
 _SEND: Schema = {"type": ["string", "object", "array"], "description": "a text, or what is sent as JSON"}
 _WITHIN: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": 60, "default": 10}
 
 
-def _said(required: list[str], **more: Schema) -> Schema:
+def _message_schema(required: list[str], **more: Schema) -> Schema:
     """A message on a socket."""
     properties = {"send": _SEND, **more}
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 _NUMBERING = {"path": _PATH, "by": _PATH}
-# What the parser takes as a whole, by the field's place.
-_WHOLE: dict[str, Schema] = {
+# Fields that the parser takes as a whole, by their places.
+_WHOLE_FIELDS: dict[str, Schema] = {
     "body": {"type": "string", "description": "the text of a JSON object"},
     "key": {"anyOf": [{"enum": ["id", "hash", "each"]}, _PATH, {"type": "array", "items": _PATH, "minItems": 1}]},
     "cursor": {"anyOf": [{"enum": ["id"]}, _PATH]},
@@ -110,11 +110,13 @@ _WHOLE: dict[str, Schema] = {
     "end": _mark(),
     "loss": _mark("count"),
     "snapshot": _mark(),
-    "subscribe": _several("subscribe", _said([], expect=_ANSWER, refuse=_ANSWER, reason=_PATH, within_s=_WITHIN)),
+    "subscribe": _one_or_several(
+        "subscribe", _message_schema([], expect=_ANSWER, refuse=_ANSWER, reason=_PATH, within_s=_WITHIN)
+    ),
     "ping.send": _SEND,
     "ping.answer": _ANSWER,
     "leave.send": _SEND,
-    "reply": _several("reply", _said(["to", "send"], to=_ANSWER)),
+    "reply": _one_or_several("reply", _message_schema(["to", "send"], to=_ANSWER)),
     "sequence": {
         "anyOf": [
             _PATH,
@@ -147,15 +149,15 @@ _WHOLE: dict[str, Schema] = {
     },
     "repair.key": {"anyOf": [_PATH, {"type": "array", "items": _PATH, "minItems": 1}]},
     "ticket.body": {"type": "string", "description": "the text of a JSON object or array"},
-    "split.keep": _several("path", _PATH),
+    "split.keep": _one_or_several("path", _PATH),
     "split.unfinished": _mark(),
 }
 # A stand-in for the value of such a field, so that the parser reads the fields in it.
 _SAMPLES = {"resume": {"query": "after"}}
-# What the parser notes by itself where it is missing.
+# Fields whose absence the parser reports by itself.
 _REQUIRED = {"ping": ["every_s"], "leave": ["send"]}
 # Tables with names of the user's choice.
-_OPEN: dict[str, Schema] = {
+_OPEN_TABLES: dict[str, Schema] = {
     "headers": {"type": "object", "additionalProperties": _TEXT},
     "places": {
         "type": "object",
@@ -180,7 +182,7 @@ _OPEN: dict[str, Schema] = {
 }
 
 
-class Recorder(Fields):
+class FieldRecorder(Fields):
     """Fields that record what is read, and answer like an empty table."""
 
     def __init__(self, place: str = "") -> None:
@@ -189,10 +191,10 @@ class Recorder(Fields):
         self.properties: dict[str, Schema] = {}
         self.required = list(_REQUIRED.get(place, ()))
 
-    def _at(self, field: str) -> str:
+    def _place_of(self, field: str) -> str:
         return f"{self.place}.{field}" if self.place else field
 
-    def _says(self, field: str, schema: Schema, default: Any = None) -> None:
+    def _record(self, field: str, schema: Schema, default: Any = None) -> None:
         self.properties[field] = schema if default in (None, "") else schema | {"default": default}
 
     def schema(self) -> Schema:
@@ -201,26 +203,26 @@ class Recorder(Fields):
         return {"type": "object", "properties": self.properties, "additionalProperties": False, **more}
 
     def take(self, field: str) -> Any:
-        place = self._at(field)
-        if place not in _SAMPLES or place in _WHOLE:
-            self._says(field, _WHOLE[place])
+        place = self._place_of(field)
+        if place not in _SAMPLES or place in _WHOLE_FIELDS:
+            self._record(field, _WHOLE_FIELDS[place])
         return _SAMPLES.get(place)
 
     def has(self, field: str) -> bool:  # noqa: ARG002
         return True
 
     def inside(self, field: str, value: Mapping[str, Any]) -> Fields:  # noqa: ARG002
-        inner = Recorder(self._at(field))
+        inner = FieldRecorder(self._place_of(field))
         self.properties[field] = {"anyOf": [{"const": "none"}, inner.schema()]}
         return inner
 
     def table(self, field: str, shape: str) -> Fields:  # noqa: ARG002
-        inner = Recorder(self._at(field))
-        self.properties[field] = _OPEN.get(field) or inner.schema()
+        inner = FieldRecorder(self._place_of(field))
+        self.properties[field] = _OPEN_TABLES.get(field) or inner.schema()
         return inner
 
     def read(self, field: str, form: Form, default: Any = None) -> Any:
-        self._says(field, dict(form.schema), default)
+        self._record(field, dict(form.schema), default)
         if default is None and form.words:
             self.required.append(field)
             return form.words[0]
@@ -236,9 +238,9 @@ class Recorder(Fields):
 
 
 @functools.cache
-def schema() -> Schema:
+def profile_schema() -> Schema:
     """Returns the JSON Schema of a profile; callers share it."""
-    fields = Recorder()
+    fields = FieldRecorder()
     # The parser reads these only if they are present.
     table: Schema = {name: {} for name in ("split", "repair", "token", "ticket", "tls", "columns", "time")}
     table |= {"budget": {}, "deliver": [], "keep": [], "parts": [], "subscribe": [], "sequence": ""}
@@ -252,12 +254,12 @@ def schema() -> Schema:
     }
 
 
-def text() -> str:
+def schema_text() -> str:
     """The schema's file."""
-    return f"{laid_out(schema(), width=WIDTH)}\n"
+    return f"{laid_out(profile_schema(), width=WIDTH)}\n"
 
 
 if __name__ == "__main__":
     from local.checkout import ROOT
 
-    (ROOT / "env" / FILE).write_text(text(), encoding="utf-8")
+    (ROOT / "env" / FILE).write_text(schema_text(), encoding="utf-8")

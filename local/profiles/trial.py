@@ -42,12 +42,12 @@ from handlers.tls import check_trust
 from handlers.upstream.reader import Upstream
 from local import stages
 from local.options import read_port
-from local.printable import columns_of, cut, printable, width_of
+from local.printable import printable, terminal_columns, truncate, width_of
 from local.profiles import advice, folders
-from local.profiles.profile_files import named, placeholders, profile_text
-from local.profiles.talking import Talking
+from local.profiles.profile_files import placeholders, read_profile_text, split_stream_argument
+from local.profiles.socket_conversation import SocketConversation
 from local.upstreams.behaviours import BEHAVIOURS
-from local.upstreams.playing import moved, playing
+from local.upstreams.provider_player import point_to_player, serve_providers
 from local.user_error import UserError
 
 KEEP_ALIVE = "keep-alive bytes without a frame"
@@ -59,58 +59,58 @@ _ENDS = {
     Kind.EXPIRED: "the cursor is too old: a gap, and the stream continues without it",
 }
 # Tokens of EKS are signed with the credentials of whoever tries the profile.
-SIGN = functools.partial(sign_cluster_token, None)
-_OF_SECRETS = " Secrets are read with the AWS settings of the environment; docs/profiles.md has those for `make run`."
+SIGN_EKS_TOKEN = functools.partial(sign_cluster_token, None)
+_SECRETS_HINT = " Secrets are read with the AWS settings of the environment; docs/profiles.md has those for `make run`."
 ValuesOf = Callable[[list[Reference]], Secrets]
 _FORGOTTEN = "the cursor is too old, and the upstream names its oldest place"
 
 
 @dataclass
 class Trial:
-    """What arrived so far, printed line by line with `say`; `requested` is the cursor of the request."""
+    """What arrived so far, printed line by line with `say`; `requested_cursor` is the cursor of the request."""
 
     profile: Profile
     say: Callable[[str], None]
-    requested: str | None = None
+    requested_cursor: str | None = None
     counts: Counter[str] = field(default_factory=Counter)
     cursor: str | None = None
     reconnection_ms: int | None = None
-    ended: bool = False
-    seen: list[StreamEvent] = field(default_factory=list)
+    has_ended: bool = False
+    events: list[StreamEvent] = field(default_factory=list)
     numbers: HoleFinder | None = None
     is_numbered: bool = False
 
-    def begins(self) -> None:
+    def print_profile(self) -> None:
         """Prints how the profile resumes, how it stores if that is unusual, and warnings."""
-        self.say(advice.resumption(self.profile))
-        if stored := advice.storage(self.profile):
+        self.say(advice.resumption_sentence(self.profile))
+        if stored := advice.storage_sentence(self.profile):
             self.say(stored)
         if self.profile.keep:
-            self.say(advice.selection(self.profile))
+            self.say(advice.selection_sentence(self.profile))
         for warning in advice.warnings(self.profile):
             self.say(f"warning: {warning}")
         if (sequence := self.profile.sequence) is not None:
-            is_row = self.profile.asks(self.requested) and self.profile.cursor == sequence.path
-            self.numbers = HoleFinder(sequence, self.requested if is_row else None, self.profile.split)
+            is_row = self.profile.asks(self.requested_cursor) and self.profile.cursor == sequence.path
+            self.numbers = HoleFinder(sequence, self.requested_cursor if is_row else None, self.profile.split)
 
-    def opened(self, answer: Opened) -> None:
+    def print_answer(self, answer: Opened) -> None:
         """Prints the upstream's answer."""
         self.say(f"answered {answer.status}, {printable(answer.headers.get('content-type', 'no content type'))}")
-        if self.profile.asks(self.requested) and is_cursor_refused(self.profile, answer.status):
-            self.ended = True
+        if self.profile.asks(self.requested_cursor) and is_cursor_refused(self.profile, answer.status):
+            self.has_ended = True
             self.say(_ENDS[Kind.EXPIRED])
             return
         meaning, now_ms = self.profile.meaning(answer.status), time.time_ns() // 1_000_000
         if (refusal := judge_answer(self.profile, answer, meaning, now_ms)) is not None:
-            self.ends(refusal)
-        elif self.requested and not is_resume_confirmed(self.profile, answer, self.requested):
+            self.print_end(refusal)
+        elif self.requested_cursor and not is_resume_confirmed(self.profile, answer, self.requested_cursor):
             self.say("the answer does not begin after the cursor: a gap")
 
-    def frame(self, frame: Frame) -> None:
+    def print_frame(self, frame: Frame) -> None:
         """Prints one frame; after an end, nothing counts."""
-        if self.ended:
+        if self.has_ended:
             return
-        profile, is_resumed = self.profile, self.profile.asks(self.requested)
+        profile, is_resumed = self.profile, self.profile.asks(self.requested_cursor)
         kind, batch = split_frame(profile, frame, 0)
         reading = read_frames(profile, [frame], None, 0, "", 0, is_resumed=is_resumed, numbers=self.numbers)
         for count in reading.losses if kind is not Kind.LOSS else ():
@@ -119,40 +119,40 @@ class Trial:
             self.is_numbered |= any(True for _ in self.numbers.numbers_of(frame))
         for event in batch or (profile.event(frame, 0),):
             is_left_out = event.key == LEFT_OUT or (reading.left_out > 0 and not batch)
-            self._shows("left out" if is_left_out else Kind.EVENT.value if batch else kind.value, event)
+            self._print_event("left out" if is_left_out else Kind.EVENT.value if batch else kind.value, event)
         self.cursor = self.cursor if reading.cursor is None else reading.cursor
         if batch and kind is not Kind.EVENT:
             self.say(f"{kind.value:<10} beside these events")
         if kind in _ENDS:
-            self.ended = True
+            self.has_ended = True
             place = printable(reading.oldest or "")
             self.say(f"{_FORGOTTEN}: the next request begins at {place}" if place else _ENDS[kind])
 
-    def _shows(self, word: str, event: StreamEvent) -> None:
+    def _print_event(self, word: str, event: StreamEvent) -> None:
         self.counts[word] += 1
         if word == Kind.EVENT.value:
-            self.seen.append(event._replace(received_at_ms=time.time_ns() // 1_000_000))
+            self.events.append(event._replace(received_at_ms=time.time_ns() // 1_000_000))
         key = "unique" if self.profile.key == "each" else printable(event.key)
         head = f"{word:<10} key {key}  " if word == Kind.EVENT.value else f"{word:<10} "
         # A body fills the line; a cut one says so.
-        most = max(_LEAST, columns_of(sys.stdout, _COLUMNS) - width_of(head))
-        self.say(head + cut(printable(_body(event.data)[: most + 1].replace("\n", " ")), most))
+        most = max(_LEAST, terminal_columns(sys.stdout, _COLUMNS) - width_of(head))
+        self.say(head + truncate(printable(_body_in_words(event.data)[: most + 1].replace("\n", " ")), most))
 
-    def ends(self, end: End) -> None:
+    def print_end(self, end: End) -> None:
         """Prints how the upstream's answer, or a message on the socket that came or is missing, ends the connection."""
-        self.ended = True
+        self.has_ended = True
         # Whether a refusal is final depends on how long it lasts, which only a function decides.
         error = "refused" if end.outcome.error == "StreamRejected" else end.outcome.error
         self.say(f"{error or end.outcome.status}: {printable(end.outcome.message)}")
 
-    def chunk_ended(self, last_id: str | None) -> None:
+    def record_last_id(self, last_id: str | None) -> None:
         """Records the last event ID; a block without an event may set it."""
-        after = None if self.ended else cursor_behind(last_id, self.profile.cursor)
+        after = None if self.has_ended else cursor_behind(last_id, self.profile.cursor)
         self.cursor = self.cursor if after is None else after
 
-    def summary(self) -> None:
+    def print_summary(self) -> None:
         """Prints what cannot be resumed, the counts and the cursor."""
-        if warning := advice.warning_of_cursor(self.profile, self.counts[Kind.EVENT.value], self.cursor):
+        if warning := advice.cursor_warning(self.profile, self.counts[Kind.EVENT.value], self.cursor):
             self.say(f"warning: {warning}")
         if self.reconnection_ms is not None:
             rest_s = min(self.reconnection_ms, self.profile.retry_max_ms) / 1000
@@ -167,16 +167,16 @@ class Trial:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if the upstream answered with a stream, or else 1; raises UserError for a bad stream or secret."""
-    arguments.stream_id, path = named(arguments.stream_id)
-    profile = _profile(arguments.stream_id, path, folders.chosen(arguments), is_played=arguments.played)
+    arguments.stream_id, path = split_stream_argument(arguments.stream_id)
+    profile = _load_profile(arguments.stream_id, path, folders.environment_of(arguments), is_played=arguments.played)
     if not arguments.played:
         return _try(profile, arguments, SecretValues(boto3.client, stages.names(arguments.stage)["secrets"]).read)
     if profile.name not in BEHAVIOURS:
         raise UserError(
             f"There is no imitation of a provider for {profile.name!r}; imitations: {', '.join(BEHAVIOURS)}."
         )
-    with playing() as (origin, _):
-        return _try(moved(profile, origin), arguments, lambda references: dict.fromkeys(references, "played"))
+    with serve_providers() as (origin, _):
+        return _try(point_to_player(profile, origin), arguments, lambda references: dict.fromkeys(references, "played"))
 
 
 def _try(profile: Profile, arguments: argparse.Namespace, values_of: ValuesOf) -> int:
@@ -186,14 +186,14 @@ def _try(profile: Profile, arguments: argparse.Namespace, values_of: ValuesOf) -
         request = request_of(profile, arguments.stream_id, arguments.cursor, values)
         check_trust(request.trust)
     except (StreamkeeperError, ProfileError) as problem:
-        where = _OF_SECRETS if isinstance(problem, StreamDropped) else ""
+        where = _SECRETS_HINT if isinstance(problem, StreamDropped) else ""
         raise UserError(f"{sentence(str(problem))}{where}") from None
     trial = Trial(profile, print, arguments.cursor)
     shared = None
     if profile.token is not None and profile.token.kind == "refresh_token" and not arguments.played:
         # The stage's functions share it: where the server replaces the secret's, that is void for them too.
         shared = RefreshTokens(boto3.client("dynamodb"), stages.names(arguments.stage)["control_table"])
-    tokens, stream_id = Tokens(threading.Lock, shared, SIGN), arguments.stream_id
+    tokens, stream_id = Tokens(threading.Lock, shared, SIGN_EKS_TOKEN), arguments.stream_id
     upstream = Upstream(
         request,
         before=preparation_of(
@@ -203,51 +203,51 @@ def _try(profile: Profile, arguments: argparse.Namespace, values_of: ValuesOf) -
         stall_after_s=profile.stall_after_s,
         joins=profile.joins_chunks,
     )
-    talking = Talking(profile, arguments.stream_id, values, upstream)
-    trial.begins()
+    talking = SocketConversation(profile, arguments.stream_id, values, upstream)
+    trial.print_profile()
     upstream.start()
     try:
-        was_stream = _read(upstream, trial, talking, time.monotonic() + arguments.seconds)
+        was_stream = _read_stream(upstream, trial, talking, time.monotonic() + arguments.seconds)
     finally:
-        talking.leaves()
+        talking.send_close()
         upstream.close()
-        trial.summary()
-    is_good = was_stream and (not arguments.repair or _compared(trial, stream_id, values_of, shared))
+        trial.print_summary()
+    is_good = was_stream and (not arguments.repair or _compare_with_repair(trial, stream_id, values_of, shared))
     return 0 if is_good else 1
 
 
-def _compared(trial: Trial, stream_id: str, values_of: ValuesOf, shared: RefreshTokens | None) -> bool:
+def _compare_with_repair(trial: Trial, stream_id: str, values_of: ValuesOf, shared: RefreshTokens | None) -> bool:
     """Whether the repair's address has what came on the stream."""
     profile = trial.profile
     if profile.repair is None:
         raise UserError(f"The profile {profile.name!r} has no repair: docs/repair.md explains how to give an address.")
     # Imported late, because it is rarely used.
     from handlers.repair.fetching import OwnTokens
-    from local.profiles.repair_trial import compare
+    from local.profiles.repair_trial import compare_with_address
 
     own = profile.secrets if profile.repair.headers is None else []
-    tokens = OwnTokens(lambda: time.time_ns() // 1_000_000, shared, SIGN)
+    tokens = OwnTokens(lambda: time.time_ns() // 1_000_000, shared, SIGN_EKS_TOKEN)
     try:
         secrets = tokens.add_token(profile, values_of([*profile.repair.secrets, *own]))
     except StreamDropped as problem:
         print(f"repair: {problem}")
         return False
-    return compare(profile, stream_id, trial.seen, secrets, print)
+    return compare_with_address(profile, stream_id, trial.events, secrets, print)
 
 
-def _read(upstream: Upstream, trial: Trial, talking: Talking, until: float) -> bool:
+def _read_stream(upstream: Upstream, trial: Trial, talking: SocketConversation, until: float) -> bool:
     """Reads until the end of the stream or the instant; returns whether there was a stream."""
     decoder, was_stream = trial.profile.decoder(), False
-    while not trial.ended and (left_s := until - time.monotonic()) > 0:
+    while not trial.has_ended and (left_s := until - time.monotonic()) > 0:
         arrival = upstream.get(talking.wait_s(left_s))
-        if (end := talking.passes()) is not None:
-            trial.ends(end)
+        if (end := talking.send_due()) is not None:
+            trial.print_end(end)
             return False
         if isinstance(arrival, Opened):
-            trial.opened(arrival)
-            was_stream = not trial.ended
+            trial.print_answer(arrival)
+            was_stream = not trial.has_ended
             if was_stream:
-                talking.opened(arrival, decoder, trial.requested)
+                talking.begin(arrival, decoder, trial.requested_cursor)
         elif isinstance(arrival, Chunk):
             try:
                 frames, failure = decoder.feed(arrival.data), None
@@ -256,40 +256,40 @@ def _read(upstream: Upstream, trial: Trial, talking: Talking, until: float) -> b
             is_begun = decoder.is_inside_frame or decoder.unfinished_oversize() is not None
             if not (frames or failure or is_begun or trial.profile.is_socket):
                 trial.counts[KEEP_ALIVE] += 1
-            frames, end = talking.takes(frames, decoder, failure)
+            frames, end = talking.take_frames(frames, decoder, failure)
             for frame in as_frames(frames):
-                trial.frame(frame)
-            trial.chunk_ended(decoder.last_event_id)
+                trial.print_frame(frame)
+            trial.record_last_id(decoder.last_event_id)
             trial.reconnection_ms = decoder.reconnection_ms
             if failure is not None:
                 trial.say(f"framing error: {failure}")
                 return False
             if end is not None:
-                trial.ends(end)
+                trial.print_end(end)
                 return end.refused_ms is None
         elif isinstance(arrival, Closed):
             trial.say(f"closed: {arrival.reason}{': ' if arrival.detail else ''}{arrival.detail}")
             return was_stream
-    missing = talking.awaited if was_stream else "no answer within this time"
-    if missing and not trial.ended:
+    missing = talking.missing_answer if was_stream else "no answer within this time"
+    if missing and not trial.has_ended:
         trial.say(printable(missing))
     return was_stream and not missing
 
 
-def _body(data: str | bytes | Oversize) -> str:
+def _body_in_words(data: str | bytes | Oversize) -> str:
     if isinstance(data, Oversize):
         return f"{data.size_bytes} bytes, more than max_frame_bytes: to the dead-letter queue"
     return data if isinstance(data, str) else counted(len(data), "byte")
 
 
-def _profile(stream_id: str, path: Path | None, environment: Mapping[str, str], *, is_played: bool) -> Profile:
+def _load_profile(stream_id: str, path: Path | None, environment: Mapping[str, str], *, is_played: bool) -> Profile:
     variables = {"UPSTREAM_DEMO": f"http://127.0.0.1:{read_port(environment) + 2}"} | dict(environment)
     try:
         name = check_stream_id(stream_id)
-        path = path or folders.known(environment).get(name)
+        path = path or folders.known_profiles(environment).get(name)
         if path is None:
-            raise UserError(folders.no_profile(name, environment))
-        text = profile_text(path)
+            raise UserError(folders.unknown_profile_sentence(name, environment))
+        text = read_profile_text(path)
         profile = parse(name, tomllib.loads(text), placeholders(text) if is_played else variables)
         profile.address_for(stream_id)
     except tomllib.TOMLDecodeError as problem:

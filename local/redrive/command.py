@@ -19,14 +19,14 @@ from handlers.errors import StoreUnavailable
 from handlers.redrive.redriving import LEFT, RUNS, Outcome, Redrive
 from handlers.redrive.restore import KNOWN
 from local.api_client.command import ADDRESS_HELP
-from local.printable import printable, saying
-from local.redrive.stage import connect
-from local.streams import asking
+from local.printable import printable, report_if_slow
+from local.redrive.stage import connect_redrive_stage
+from local.streams import api_session
 from local.user_error import UserError
 from streamkeeper.transport import path_of
 
 
-def line(result: Outcome, *, dry_run: bool) -> str:
+def outcome_line(result: Outcome, *, dry_run: bool) -> str:
     """The outcome for a person."""
     letter, key = result.letter, result.letter.key
     what = f"{letter.stream_id or '?'}{f', event {key}' if key else ''} ({letter.reason or 'no reason'})"
@@ -59,19 +59,19 @@ def add(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if nothing is left, 1 if something is; raises UserError."""
     if arguments.stream_id is not None:
-        return asking.refusals(_by_api)(arguments)
+        return api_session.print_refusals(_redrive_by_api)(arguments)
     if arguments.url is not None:
         raise UserError("--url works only with a STREAM; for the whole queue of a stage give --stage.")
-    redrive = Redrive(connect(arguments.stage), restart=arguments.restart, dry_run=arguments.dry_run)
+    redrive = Redrive(connect_redrive_stage(arguments.stage), restart=arguments.restart, dry_run=arguments.dry_run)
     wanted = None if arguments.stream is None else frozenset(arguments.stream)
     outcomes = []
-    progress = saying("reading the dead-letter queue …", is_quiet=arguments.json)
+    progress = report_if_slow("reading the dead-letter queue …", is_quiet=arguments.json)
     try:
         with progress, translate_errors("ReceiveMessage"), contextlib.closing(redrive.outcomes(wanted)) as each:
             for outcome in each:
                 outcomes.append(outcome)
                 if not arguments.json:
-                    print(line(outcome, dry_run=arguments.dry_run), flush=True)
+                    print(outcome_line(outcome, dry_run=arguments.dry_run), flush=True)
     except StoreUnavailable as problem:
         raise UserError(f"The dead-letter queue cannot be read: {problem}.") from None
     counts = Counter(one.outcome for one in outcomes)
@@ -84,12 +84,12 @@ def run(arguments: argparse.Namespace) -> int:
     return int(LEFT in counts)
 
 
-def _by_api(arguments: argparse.Namespace) -> int:
+def _redrive_by_api(arguments: argparse.Namespace) -> int:
     """As `run`, for one stream, by POST …/redrive."""
     if arguments.restart or arguments.dry_run or arguments.stage or arguments.stream:
         words = "With a STREAM, only --url and --json are possible: the API puts events back, and starts no stream."
         raise UserError(words)
-    answer = asking.streams(arguments).ask("POST", path_of(arguments.stream_id, "/redrive"))
+    answer = api_session.open_session(arguments).request("POST", path_of(arguments.stream_id, "/redrive"))
     for one in [] if arguments.json else answer["dead_letters"]:
         about = f"event {one['key']} ({one['reason']})" if one["key"] else one["reason"]
         print(printable(f"{one['outcome']}: {about}{': ' + one['detail'] if one['detail'] else ''}"))

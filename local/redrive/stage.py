@@ -3,12 +3,12 @@
 from handlers.redrive.redriving import Stage
 from handlers.redrive.restore import Events
 from handlers.store.overflow import Objects
-from local.reached_stage import reach
+from local.stage_clients import connect_to_stage
 
 
-def connect(name: str | None) -> Stage:
+def connect_redrive_stage(name: str | None) -> Stage:
     """The deployed stage of this name; None means the run on this machine. Raises UserError."""
-    reached = reach(name)
+    reached = connect_to_stage(name)
     dynamodb, s3 = reached.clients["dynamodb"], reached.clients["s3"]
     return Stage(
         reached.clients["sqs"],
@@ -17,5 +17,5 @@ def connect(name: str | None) -> Stage:
         reached.names["control_table"],
         Events(dynamodb, reached.names["events_table"], Objects(lambda: s3, reached.bucket)),
         reached.clients["stepfunctions"],
-        reached.machine("start"),
+        reached.machine_arn("start"),
     )

@@ -28,19 +28,19 @@ from local import stages
 from local.release import release_template, variants
 from local.service import osls
 from local.stages import ROOT
-from local.user_error import UserError, os_errors
+from local.user_error import UserError, explain_os_errors
 
 _FILE = re.compile(r"streamkeeper-.+\.(zip|template\.json)|CHANGES\.md|SHA256SUMS")
 _COMMENT = re.compile(r"(?m)^(\w+):.*?  # (.+?)(?:; read (?:by|when) [^\n]*)?$")
 
 
-def version(root: Path) -> str:
+def read_version(root: Path) -> str:
     """The project's version."""
     found: str = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     return found
 
 
-def changes(root: Path, of: str) -> str:
+def changelog_section(root: Path, of: str) -> str:
     """The version's section of the changelog; raises UserError if there is none."""
     text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     section = re.search(rf"(?ms)^## {re.escape(of)}\b.*?(?=^## |\Z)", text)
@@ -49,12 +49,12 @@ def changes(root: Path, of: str) -> str:
     return section[0].rstrip() + "\n"
 
 
-def emptied(folder: Path, *, remove: bool = True) -> Path:
+def empty_release_folder(folder: Path, *, remove: bool = True) -> Path:
     """The folder, made if it is missing, without the files of earlier releases; raises UserError.
 
     One that has something else is refused, and stays as it is.
     """
-    with os_errors(f"{folder} cannot hold a release"):
+    with explain_os_errors(f"{folder} cannot hold a release"):
         folder.mkdir(parents=True, exist_ok=True)
         found = sorted(folder.iterdir())
     for path in found:
@@ -65,24 +65,26 @@ def emptied(folder: Path, *, remove: bool = True) -> Path:
     return folder
 
 
-def make(root: Path, folder: Path) -> list[Path]:
+def make_release(root: Path, folder: Path) -> list[Path]:
     """Writes the release of the project at `root` into the folder, and returns its files; raises UserError."""
-    emptied(folder, remove=False)  # before the minutes that packaging takes
-    number = version(root)
-    section = changes(root, number)
+    empty_release_folder(folder, remove=False)  # before the minutes that packaging takes
+    number = read_version(root)
+    section = changelog_section(root, number)
     stage = stages.load("prod", root=root)
     with tempfile.TemporaryDirectory(prefix="streamkeeper-release") as name:
         project = Path(name)
         # A template does not depend on the code, and a quarter of the time goes into its zip: only one has it.
-        osls.snapshot(root, project)
-        compiled = {each: packaged(project, variants.settings(stage, each)) for each in variants.WITHOUT}
-        second = packaged(project, variants.settings(stage, second=True))
+        osls.copy_sources(root, project)
+        compiled = {
+            each: package_template(project, variants.variant_settings(stage, each)) for each in variants.WITHOUT
+        }
+        second = package_template(project, variants.variant_settings(stage, second=True))
         add_code(root, project)
-        compiled[""] = packaged(project, variants.settings(stage), has_zip=True)
+        compiled[""] = package_template(project, variants.variant_settings(stage), has_zip=True)
         artifact = (project / ".serverless" / "streamkeeper.zip").read_bytes()
     schema = json.loads((root / "env" / "settings.schema.json").read_text(encoding="utf-8"))
     comments = dict(_COMMENT.findall((root / "env" / "prod.yml").read_text(encoding="utf-8")))
-    made = release_template.template(compiled, second, schema, stage, comments, number)
+    made = release_template.make_template(compiled, second, schema, stage, comments, number)
     files = {
         f"streamkeeper-{number}.zip": artifact,
         f"streamkeeper-{number}.template.json": (json.dumps(made, separators=(",", ":")) + "\n").encode(),
@@ -90,7 +92,7 @@ def make(root: Path, folder: Path) -> list[Path]:
     }
     sums = [f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in sorted(files.items())]
     files["SHA256SUMS"] = "".join(sums).encode()
-    emptied(folder)
+    empty_release_folder(folder)
     for name, data in files.items():
         (folder / name).write_bytes(data)
     return [folder / name for name in files]
@@ -107,7 +109,7 @@ def add_code(root: Path, folder: Path) -> None:
     (folder / kept.name).symlink_to(kept)
 
 
-def packaged(
+def package_template(
     project: Path, settings: Mapping[str, Any], stage: str = variants.STAGE, *, has_zip: bool = False
 ) -> dict[str, Any]:
     """The compiled template of a stage with these settings; raises UserError."""
@@ -125,7 +127,7 @@ def packaged(
         check=False,
     )
     if run.returncode != 0:
-        raise UserError(f"`sls package` failed: {osls.reason(run.stdout + run.stderr)}")
+        raise UserError(f"`sls package` failed: {osls.error_of(run.stdout + run.stderr)}")
     compiled: dict[str, Any] = json.loads((project / ".serverless" / osls.COMPILED).read_text(encoding="utf-8"))
     return compiled
 
@@ -135,7 +137,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("python -m local.release", description="Makes the files of a release.")
     parser.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=Path("release"))
     try:
-        for path in make(ROOT, parser.parse_args(arguments).folder):
+        for path in make_release(ROOT, parser.parse_args(arguments).folder):
             print(f"{path}  {counted(path.stat().st_size, 'byte')}")
     except (UserError, variants.Clash) as problem:
         print(problem, file=sys.stderr)

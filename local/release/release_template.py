@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from local.release import variants
-from local.release.variants import Clash, parameter
+from local.release.variants import Clash, parameter_name
 
 DEPLOYMENT = "ApiGatewayDeployment"
 _CODE = {"S3Bucket": {"Ref": "CodeBucket"}, "S3Key": {"Ref": "CodeKey"}}
@@ -35,13 +35,13 @@ _GROUPS = (
     ("The code", ("CodeBucket", "CodeKey", "Stage")),
     ("Profiles", ("ProfilesBucket", "ProfilesFolder", "ProfileSinks", "HttpSinks")),
     ("Network", ("VpcSubnetIds", "VpcSecurityGroupIds")),
-    ("Lives of functions and executions", tuple(map(parameter, variants.TIMING))),
+    ("Lives of functions and executions", tuple(map(parameter_name, variants.TIMING))),
 )
 
 Template = dict[str, Any]
 
 
-def template(
+def make_template(
     packaged: Mapping[str, Template],
     second: Template,
     schema: Template,
@@ -54,22 +54,24 @@ def template(
     `packaged` are the compiled templates by the condition that does not hold in each, or ""; `second` is the one with
     the second values; `schema` is that of settings, and `stage` has the defaults of parameters.
     """
-    first = variants.settings(stage)
-    known = variants.values(first)
-    plain = {name: cleaned(one) for name, one in packaged.items()}
+    first = variants.variant_settings(stage)
+    known = variants.parameter_values(first)
+    plain = {name: without_tool_parts(one) for name, one in packaged.items()}
     base = plain.pop("")
-    other = variants.with_parameters(cleaned(second), variants.values(variants.settings(stage, second=True)))
-    for place in _differences(variants.with_parameters(base, known), other):
+    other = variants.insert_parameters(
+        without_tool_parts(second), variants.parameter_values(variants.variant_settings(stage, second=True))
+    )
+    for place in _differences(variants.insert_parameters(base, known), other):
         raise Clash(f"a value that stands for a parameter is also the template's own, or one follows from it: {place}")
     made: Template = {}
     for part in ("Resources", "Outputs"):
-        each = [variants.resources(base[part], one[part], name) for name, one in plain.items()]
-        made[part] = variants.with_parameters(variants.merged(base[part], each, part), known)
-    _finish(made["Resources"])
+        each = [variants.merge_resources(base[part], one[part], name) for name, one in plain.items()]
+        made[part] = variants.insert_parameters(variants.merge_variants(base[part], each, part), known)
+    _finish_resources(made["Resources"])
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": f"Streamkeeper {version}: keeps streams that never end connected from AWS Lambda",
-        "Metadata": {"Streamkeeper": {"Version": version}, **_interface()},
+        "Metadata": {"Streamkeeper": {"Version": version}, **_parameter_groups()},
         "Parameters": _parameters(schema, stage, descriptions, version),
         "Rules": {**_rules(), **setting_rules(schema)},
         "Conditions": _conditions(json.dumps(made)),
@@ -77,7 +79,7 @@ def template(
     }
 
 
-def cleaned(compiled: Template) -> Template:
+def without_tool_parts(compiled: Template) -> Template:
     """A compiled template without the deploy tool's own parts."""
     text = re.sub(rf"{DEPLOYMENT}[0-9]+", DEPLOYMENT, json.dumps(compiled))
     found = json.loads(text)
@@ -91,7 +93,7 @@ def cleaned(compiled: Template) -> Template:
     return {"Resources": resources, "Outputs": outputs}
 
 
-def _finish(resources: Template) -> None:
+def _finish_resources(resources: Template) -> None:
     for one in resources.values():
         reserved = one.get("Properties", {}).get("ReservedConcurrentExecutions")
         if reserved is not None:
@@ -141,7 +143,7 @@ def _parameters(schema: Template, stage: Mapping[str, Any], descriptions: Mappin
         if setting in variants.FIXED or setting == "upstreams":
             continue
         default = _DEFAULTS.get(setting, stage[setting])
-        made[parameter(setting)] = {
+        made[parameter_name(setting)] = {
             **_type(rules | BOUNDS.get(setting, {})),
             "Default": str(default).lower() if isinstance(default, bool) else default,
             "Description": descriptions[setting],
@@ -195,9 +197,11 @@ def setting_rules(schema: Template) -> Template:
     made: Template = {}
     for name, rules in schema["properties"].items():
         if "not" in rules:
-            assertion = {"Fn::Not": [_equals(parameter(name), str(rules["not"]["const"]))]}
-            sentence = f"{parameter(name)} must be {rules['mustBe']}."
-            made[f"{parameter(name)}IsTaken"] = {"Assertions": [{"Assert": assertion, "AssertDescription": sentence}]}
+            assertion = {"Fn::Not": [_equals(parameter_name(name), str(rules["not"]["const"]))]}
+            sentence = f"{parameter_name(name)} must be {rules['mustBe']}."
+            made[f"{parameter_name(name)}IsTaken"] = {
+                "Assertions": [{"Assert": assertion, "AssertDescription": sentence}]
+            }
     absent = [("ProfilesFolder", ""), ("ProfileSinks", ""), ("HttpSinks", "false")]
     sentence = "{} is for the profiles of a bucket: set ProfilesBucket, or leave it out."
     assertions = [
@@ -243,7 +247,7 @@ def _equals(name: str, value: str) -> Template:
     return {"Fn::Equals": [{"Ref": name}, value]}
 
 
-def _interface() -> Template:
+def _parameter_groups() -> Template:
     groups = [{"Label": {"default": label}, "Parameters": list(names)} for label, names in _GROUPS]
     return {"AWS::CloudFormation::Interface": {"ParameterGroups": groups}}
 

@@ -1,9 +1,9 @@
-"""Packagings of one stage with different settings, and the meaning of their differences. Pure.
+"""Packages one stage with different settings, and finds the meaning of the differences. Pure.
 
 A release is made from what osls packages, not from a second template. In one packaging each setting has a value that is
-used nowhere else (`stands`), and is replaced by the parameter. A second packaging without a setting (`without`) shows
-what that adds or leaves out: where the two differ, a condition decides. Invariants: the stage's own name is such a
-value; two packagings with different values give the same template, or `Clash` names the place.
+used nowhere else, and is replaced by the parameter. A second packaging without a setting shows what that adds or leaves
+out: where the two differ, a condition decides. Invariants: the stage's own name is such a value; two packagings with
+different values give the same template, or `Clash` names the place.
 """
 
 import re
@@ -18,7 +18,7 @@ TIMING = ("function_timeout_s", "wait_s", "margin_s", "start_allowance_s", "rene
 # A setting of `sls deploy` itself, of which the template has nothing. Every other setting is a parameter.
 FIXED = ("deploy_by_waves",)
 # Values that occur nowhere else in a template. The second ones, slightly different, detect where that is not true.
-_FIRST: dict[str, Any] = {
+_FIRST_VALUES: dict[str, Any] = {
     "function_timeout_s": 887, "wait_s": 743, "margin_s": 89, "start_allowance_s": 719, "renew_after": 131,
     "give_up_after": 157, "lease_every_s": 47, "progress_every_s": 821, "retry_max_delay_s": 3307,
     "throttle_delay_s": 283, "throttle_max_delay_s": 3313, "cool_down_s": 3319, "jitter_s": 727,
@@ -34,9 +34,12 @@ _FIRST: dict[str, Any] = {
     "profiles_bucket": "zz-profiles-zz", "profiles_folder": "zz-folder/",
     "profile_sinks": "http,arn:zz:sink", "upstreams": {},
 }  # fmt: skip
-_SECOND: dict[str, Any] = {
-    **{name: value - 4 for name, value in _FIRST.items() if isinstance(value, int) and not isinstance(value, bool)},
-    **{name: value.replace("zz", "yy") for name, value in _FIRST.items() if isinstance(value, str)},
+_SECOND_VALUES: dict[str, Any] = {
+    **{
+        name: value - 4 for name, value in _FIRST_VALUES.items() if isinstance(value, int)
+        and not isinstance(value, bool)
+    },
+    **{name: value.replace("zz", "yy") for name, value in _FIRST_VALUES.items() if isinstance(value, str)},
     "metrics_by": "profile", "log_level": "WARNING", "machine_log_level": "ALL", "log_retention_days": 2922,
     "vpc_subnet_ids": "subnet-0ccccccc1", "vpc_security_group_ids": "sg-0ddddddd1",
 }  # fmt: skip
@@ -64,7 +67,7 @@ class Clash(ValueError):
 
 
 @dataclass(frozen=True)
-class Value:
+class ParameterValue:
     """A setting's value in a packaging; `text` is its form within a text, `is_whole` if it must be the whole text."""
 
     parameter: str
@@ -79,22 +82,22 @@ class Value:
         return re.compile(re.escape(str(self.value)))
 
 
-def parameter(setting: str) -> str:
+def parameter_name(setting: str) -> str:
     """The name of a setting's parameter: LeaseEveryS of lease_every_s."""
     if setting == "api_access_log":  # the name of a resource
         return "LogApiCalls"
     return "".join(word.capitalize() for word in setting.split("_"))
 
 
-def settings(stage: Mapping[str, Any], without: str = "", *, second: bool = False) -> dict[str, Any]:
+def variant_settings(stage: Mapping[str, Any], without: str = "", *, second: bool = False) -> dict[str, Any]:
     """The settings of a packaging: without one condition, or the first or second one with all."""
     own = {name: stage[name] for name in FIXED}
-    return own | _FIRST | (_SECOND if second else {}) | WITHOUT.get(without, {})
+    return own | _FIRST_VALUES | (_SECOND_VALUES if second else {}) | WITHOUT.get(without, {})
 
 
-def values(chosen: Mapping[str, Any]) -> list[Value]:
+def parameter_values(chosen: Mapping[str, Any]) -> list[ParameterValue]:
     """The values that stand for parameters in a packaging with these settings, the longest texts first."""
-    found = [Value("Stage", STAGE)]
+    found = [ParameterValue("Stage", STAGE)]
     for name, value in chosen.items():
         if name in FIXED or isinstance(value, bool | Mapping) or name == "api_auth":
             continue
@@ -102,42 +105,42 @@ def values(chosen: Mapping[str, Any]) -> list[Value]:
             value = value.removeprefix("http").strip(",")
         if value not in ("", "OFF"):
             is_word = name in ("metrics_by", "log_level", "machine_log_level")
-            found.append(Value(parameter(name), value, is_whole=is_word))
+            found.append(ParameterValue(parameter_name(name), value, is_whole=is_word))
     return sorted(found, key=lambda one: -len(str(one.value)))
 
 
-def either(on: Any, off: Any, condition: str) -> Any:
+def merge_by_condition(on: Any, off: Any, condition: str) -> Any:
     """`on` if the condition holds, `off` otherwise."""
     if on == off:
         return on
     if isinstance(on, dict) and isinstance(off, dict) and not (_is_function(on) or _is_function(off)):
         return {
-            key: _attribute(key, on.get(key, NO_VALUE), off.get(key, NO_VALUE), condition)
+            key: _merge_attribute(key, on.get(key, NO_VALUE), off.get(key, NO_VALUE), condition)
             for key in [*on, *(key for key in off if key not in on)]
         }
     if isinstance(on, list) and isinstance(off, list):
-        if _is_part(off, on):
+        if _is_subsequence(off, on):
             return [one if one in off else _if(condition, one, NO_VALUE) for one in on]
         if len(on) == len(off):
-            return [either(one, other, condition) for one, other in zip(on, off, strict=True)]
+            return [merge_by_condition(one, other, condition) for one, other in zip(on, off, strict=True)]
     return _if(condition, on, off)
 
 
-def _attribute(key: str, on: Any, off: Any, condition: str) -> Any:
+def _merge_attribute(key: str, on: Any, off: Any, condition: str) -> Any:
     # No condition is possible here; CloudFormation ignores a dependency on a resource that is not created.
     if key == "DependsOn":
-        return list(dict.fromkeys(one for each in (on, off) if each != NO_VALUE for one in _listed(each)))
-    return either(on, off, condition)
+        return list(dict.fromkeys(one for each in (on, off) if each != NO_VALUE for one in _as_list(each)))
+    return merge_by_condition(on, off, condition)
 
 
-def resources(on: Mapping[str, Any], off: Mapping[str, Any], condition: str) -> dict[str, Any]:
+def merge_resources(on: Mapping[str, Any], off: Mapping[str, Any], condition: str) -> dict[str, Any]:
     """The same for resources or outputs, by name: one that is only in one packaging gets the condition."""
-    made = {name: either(on[name], off[name], condition) for name in on if name in off}
+    made = {name: merge_by_condition(on[name], off[name], condition) for name in on if name in off}
     made |= {name: one | {"Condition": condition} for name, one in on.items() if name not in off}
     return made | {name: one | {"Condition": f"Not{condition}"} for name, one in off.items() if name not in on}
 
 
-def merged(base: Any, several: Iterable[Any], place: str = "") -> Any:
+def merge_variants(base: Any, several: Iterable[Any], place: str = "") -> Any:
     """Merges variants that differ from `base` in different places; raises Clash if two change the same place."""
     changed: list[Any] = []
     for one in several:
@@ -148,40 +151,42 @@ def merged(base: Any, several: Iterable[Any], place: str = "") -> Any:
     if all(isinstance(one, dict) for one in (base, *changed)):
         keys = dict.fromkeys(key for one in (base, *changed) for key in one)
         if "Fn::If" not in keys:
-            return {key: merged(base.get(key), [one.get(key) for one in changed], f"{place}/{key}") for key in keys}
+            return {
+                key: merge_variants(base.get(key), [one.get(key) for one in changed], f"{place}/{key}") for key in keys
+            }
     if all(isinstance(one, list) and len(one) == len(base) for one in changed):
         columns = zip(base, *changed, strict=True)
-        return [merged(first, rest, f"{place}/{number}") for number, (first, *rest) in enumerate(columns)]
+        return [merge_variants(first, rest, f"{place}/{number}") for number, (first, *rest) in enumerate(columns)]
     if place.endswith("/DependsOn"):
-        return list(dict.fromkeys(one for each in (base, *changed) for one in _listed(each or [])))
+        return list(dict.fromkeys(one for each in (base, *changed) for one in _as_list(each or [])))
     raise Clash(f"two settings change {place}")
 
 
-def with_parameters(value: Any, several: list[Value], *, in_sub: bool = False) -> Any:
+def insert_parameters(value: Any, several: list[ParameterValue], *, in_sub: bool = False) -> Any:
     """The value, with parameters instead of the values that stand for them."""
     if isinstance(value, dict):
         if "Fn::Sub" in value:
-            return {"Fn::Sub": with_parameters(value["Fn::Sub"], several, in_sub=True)}
-        return {key: with_parameters(one, several) for key, one in value.items()}
+            return {"Fn::Sub": insert_parameters(value["Fn::Sub"], several, in_sub=True)}
+        return {key: insert_parameters(one, several) for key, one in value.items()}
     if isinstance(value, list):
         texts, *more = value or [[]]
-        if not more and not in_sub and (whole := _whole(texts, several)) and whole.parameter in LISTS:
+        if not more and not in_sub and (whole := _value_of_whole(texts, several)) and whole.parameter in LISTS:
             return {"Fn::Split": [",", {"Ref": whole.parameter}]}
         if in_sub:
-            return [with_parameters(texts, several, in_sub=True), *(with_parameters(one, several) for one in more)]
-        return [with_parameters(one, several) for one in value]
+            return [insert_parameters(texts, several, in_sub=True), *(insert_parameters(one, several) for one in more)]
+        return [insert_parameters(one, several) for one in value]
     if isinstance(value, bool) or not isinstance(value, str | int):
         return value
-    if not in_sub and (whole := _whole(value, several)):
+    if not in_sub and (whole := _value_of_whole(value, several)):
         return {"Ref": whole.parameter}
-    return value if isinstance(value, int) else _text(value, several, in_sub=in_sub)
+    return value if isinstance(value, int) else _insert_into_text(value, several, in_sub=in_sub)
 
 
-def _whole(value: Any, several: list[Value]) -> Value | None:
+def _value_of_whole(value: Any, several: list[ParameterValue]) -> ParameterValue | None:
     return next((one for one in several if value in (one.value, str(one.value))), None)
 
 
-def _text(text: str, several: list[Value], *, in_sub: bool) -> Any:
+def _insert_into_text(text: str, several: list[ParameterValue], *, in_sub: bool) -> Any:
     replaced = text if in_sub else text.replace("${", "${!")
     before = replaced
     for one in several:
@@ -201,10 +206,10 @@ def _is_function(value: Mapping[str, Any]) -> bool:
     return len(value) == 1 and next(iter(value)).startswith(("Fn::", "Ref"))
 
 
-def _is_part(few: list[Any], many: list[Any]) -> bool:
+def _is_subsequence(few: list[Any], many: list[Any]) -> bool:
     rest = iter(many)
     return all(any(one == other for other in rest) for one in few)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]

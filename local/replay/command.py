@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from local import collection, stages
-from local.printable import columns_of, in_marks_of, printable_lines, saying
+from local import garbage_collection, stages
+from local.printable import encodable_picture, printable_lines, report_if_slow, terminal_columns
 from local.simulation import scenario
 from local.simulation.scenario import Scenario
 from local.simulation.started_executions import VirtualExecutions
@@ -37,7 +37,7 @@ COLUMNS, CELL, MIN_CELL = 96, 44, 20
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ExecutionRun:
     """One execution of a replay; times count from the start of the first."""
 
     arn: str
@@ -50,7 +50,7 @@ class Run:
     history_events: int
 
     @classmethod
-    def of(cls, execution: Execution, origin_ms: int) -> Run:
+    def from_execution(cls, execution: Execution, origin_ms: int) -> ExecutionRun:
         """Returns the run of an execution so far."""
         from_ms, history = execution.started_ms - origin_ms, execution.history
         rows = spans.rows(history)
@@ -67,11 +67,11 @@ class Run:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the object that `--json` prints for it."""
-        return _picked(self, "from_ms to_ms status output transitions history_events")
+        return _pick_fields(self, "from_ms to_ms status output transitions history_events")
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class ReplayResult:
     """The result of a replay; times are milliseconds from the start of the first execution.
 
     `transitions` are those of all executions, `history_events` those of the longest; `status` and `error` are the
@@ -89,7 +89,7 @@ class Replay:
     status: str
     error: str | None
     until_ms: int
-    runs: list[Run]
+    runs: list[ExecutionRun]
 
     @property
     def invocations(self) -> int:
@@ -105,17 +105,17 @@ class Replay:
     def as_json(self) -> dict[str, Any]:
         """Returns the object that `--json` prints."""
         return {
-            "rows": [_picked(row, "at_ms lane what") for row in self.rows],
-            "connections": [_picked(one, "lane from_ms to_ms ended_by") for one in self.connections],
-            "gaps": [_picked(gap, "from_ms to_ms cause") for gap in self.gaps],
-            **_picked(self, "overlap_ms transitions history_events"),
-            **_picked(self.deliveries, "stored duplicates lost"),
-            **_picked(self, "status error"),
+            "rows": [_pick_fields(row, "at_ms lane what") for row in self.rows],
+            "connections": [_pick_fields(one, "lane from_ms to_ms ended_by") for one in self.connections],
+            "gaps": [_pick_fields(gap, "from_ms to_ms cause") for gap in self.gaps],
+            **_pick_fields(self, "overlap_ms transitions history_events"),
+            **_pick_fields(self.deliveries, "stored duplicates lost"),
+            **_pick_fields(self, "status error"),
             "executions": [run.as_json() for run in self.runs],
         }
 
 
-def _picked(source: object, names: str) -> dict[str, Any]:
+def _pick_fields(source: object, names: str) -> dict[str, Any]:
     return {name: getattr(source, name) for name in names.split()}
 
 
@@ -123,8 +123,8 @@ def replay(
     source: Scenario,
     sandbox_of: Callable[[VirtualStage], VirtualSandbox] = VirtualSandbox,
     input_: Mapping[str, Any] = INPUT,
-    showing: Callable[[Callable[[], float]], AbstractContextManager[Any]] = nullcontext,
-) -> Replay:
+    show_progress: Callable[[Callable[[], float]], AbstractContextManager[Any]] = nullcontext,
+) -> ReplayResult:
     """Returns what happened until `run_for_ms` or the execution's end; raises UserError for an invalid machine.
 
     `sandbox_of` makes the performer of the Tasks; `input_` is the execution's. `showing` gets the share that is done.
@@ -144,13 +144,15 @@ def replay(
         await asyncio.wait({ended, over}, return_when=asyncio.FIRST_COMPLETED)
         return sandbox
 
-    with showing(lambda: (clock.now_ms() - origin_ms) / source.run_for_ms):
+    with show_progress(lambda: (clock.now_ms() - origin_ms) / source.run_for_ms):
         sandbox = clock.run(run())
-    return _found(source, executions, sandbox, origin_ms)
+    return _make_result(source, executions, sandbox, origin_ms)
 
 
-def _found(source: Scenario, executions: VirtualExecutions, sandbox: VirtualSandbox, origin_ms: int) -> Replay:
-    runs = [Run.of(execution, origin_ms) for execution in executions.all]
+def _make_result(
+    source: Scenario, executions: VirtualExecutions, sandbox: VirtualSandbox, origin_ms: int
+) -> ReplayResult:
+    runs = [ExecutionRun.from_execution(execution, origin_ms) for execution in executions.all]
     last = executions.last
     # An execution that succeeded has seen the stream's end, so what follows is not a gap.
     until_ms = source.run_for_ms
@@ -159,7 +161,7 @@ def _found(source: Scenario, executions: VirtualExecutions, sandbox: VirtualSand
     rows = sorted((row for run in runs for row in run.rows), key=lambda row: row.at_ms)
     lanes = {run.arn: [row.lane for row in run.rows if row.what == "task_started"] for run in runs}
     connections = sandbox.connections(lanes, origin_ms, until_ms)
-    return Replay(
+    return ReplayResult(
         rows=rows,
         spans=[span for run in runs for span in spans.spans(run.rows)],
         connections=connections,
@@ -195,25 +197,25 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed."""
-    showing = functools.partial(saying, "running the scenario in virtual time …")
-    with collection.paused():
-        result = replay(scenario.read(args.scenario, STAGE), showing=showing)
+    showing = functools.partial(report_if_slow, "running the scenario in virtual time …")
+    with garbage_collection.no_garbage_collection():
+        result = replay(scenario.read(args.scenario, STAGE), show_progress=showing)
     atexit.register(gc.freeze)  # there is no garbage to collect at the end either
     try:
-        print(json.dumps(result.as_json()) if args.json else _shown(result, args.width), flush=True)
+        print(json.dumps(result.as_json()) if args.json else _result_text(result, args.width), flush=True)
     except BrokenPipeError:
         # The reader has seen enough; the interpreter must not flush the rest when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
-def _shown(result: Replay, width: int | None) -> str:
+def _result_text(result: ReplayResult, width: int | None) -> str:
     if width is None:
-        width = columns_of(sys.stdout, COLUMNS + picture.LABEL) - picture.LABEL
-    return in_marks_of(sys.stdout.encoding, printable_lines(text(result, width)))
+        width = terminal_columns(sys.stdout, COLUMNS + picture.LABEL) - picture.LABEL
+    return encodable_picture(sys.stdout.encoding, printable_lines(replay_text(result, width)))
 
 
-def text(result: Replay, width: int) -> str:
+def replay_text(result: ReplayResult, width: int) -> str:
     """Returns the table of times, the picture and the totals; the picture has `width` columns besides its labels."""
     columns = max(MIN_CELL, width + picture.LABEL)
     totals = (part for line in _totals(result) for part in textwrap.wrap(line, columns, subsequent_indent="    "))
@@ -221,7 +223,7 @@ def text(result: Replay, width: int) -> str:
     return "\n".join([*_table(result, width), "", *drawn, "", picture.LEGEND, "", *totals])
 
 
-def _table(result: Replay, width: int) -> list[str]:
+def _table(result: ReplayResult, width: int) -> list[str]:
     lanes = sorted({"A", "B"}.union(row.lane for row in result.rows))
     cell = min(CELL, max(MIN_CELL, (width + picture.LABEL - 12) // len(lanes) - 2))
     lines = [("at (s)", [f"lane {lane}" for lane in lanes])]
@@ -236,7 +238,7 @@ def _table(result: Replay, width: int) -> list[str]:
     return ["  ".join([f"{at:>12}", *(said.ljust(cell) for said in row)]).rstrip() for at, row in lines]
 
 
-def _totals(result: Replay) -> list[str]:
+def _totals(result: ReplayResult) -> list[str]:
     gap_ms = sum(gap.to_ms - gap.from_ms for gap in result.gaps)
     count = result.deliveries
     ending = result.status + (f" ({result.error})" if result.error else "")

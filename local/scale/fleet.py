@@ -23,7 +23,7 @@ from handlers.run.group_function import AT_ONCE, HEARTBEAT_EVERY_MS
 from handlers.store.typed_values import DAY_S
 from local.costs.counted_run import NAMES
 from local.costs.model import Usage
-from local.costs.month import Month
+from local.costs.month import MonthUsage
 from local.costs.prices import MONTH_S
 from local.simulation.scenario import Scenario
 
@@ -34,7 +34,7 @@ OPENING_UNITS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Cycle:
+class GroupCycle:
     """A group's cycle as counted: its duration, its writes, and how many streams open in a second.
 
     Units are those of all the group's streams: in a cycle, and of an index's entries under the sort key of one
@@ -56,7 +56,7 @@ class Cycle:
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class FleetDay:
     """The requests of all groups: the mean second, and the worst second."""
 
     groups: int
@@ -71,7 +71,7 @@ class Day:
     most_functions: int
 
 
-def cycle_of(source: Scenario, usage: Usage, used: Month) -> Cycle:
+def cycle_of(source: Scenario, usage: Usage, used: MonthUsage) -> GroupCycle:
     """The cycle of a function, of one stream or a group, from counts of streams without events."""
     idle, control = usage.idle, NAMES["control_table"]
     is_group = usage.functions is not None
@@ -83,7 +83,7 @@ def cycle_of(source: Scenario, usage: Usage, used: Month) -> Cycle:
         one.write_units for kind, one in idle.counts.by_kind.items() if (kind.table, kind.item) == (control, "lease")
     )
     ledger = [one for kind, one in idle.counts.by_kind.items() if (kind.table, kind.item) == (control, "connection")]
-    return Cycle(
+    return GroupCycle(
         streams=idle.streams,
         length_s=length_s,
         jitter_s=source.settings["jitter_s"],
@@ -98,14 +98,14 @@ def cycle_of(source: Scenario, usage: Usage, used: Month) -> Cycle:
     )
 
 
-def day_of_any(groups: int, cycle: Cycle, started_within_s: float) -> Day:
+def scaled_day(groups: int, cycle: GroupCycle, started_within_s: float) -> FleetDay:
     """A day of any number of groups; with more than MOST_STEPPED it is multiplied."""
-    one = day(min(groups, MOST_STEPPED), cycle, started_within_s)
+    one = simulate_day(min(groups, MOST_STEPPED), cycle, started_within_s)
     times = groups / one.groups
-    return Day(*(type(amount)(amount * times) for amount in astuple(one)))
+    return FleetDay(*(type(amount)(amount * times) for amount in astuple(one)))
 
 
-def day(groups: int, cycle: Cycle, started_within_s: float) -> Day:
+def simulate_day(groups: int, cycle: GroupCycle, started_within_s: float) -> FleetDay:
     """The day in which the executions of so many groups renew, which were started within so many seconds."""
     draws = random.Random(1)
     renews_after = round(cycle.renews_after)
@@ -127,9 +127,9 @@ def day(groups: int, cycle: Cycle, started_within_s: float) -> Day:
         if number % renews_after == 0:
             starts[int(at_s)] += 1
         heapq.heappush(due, (at_s + mean_wait_s - draws.uniform(0, cycle.jitter_s), group, number + 1))
-    most_opening = _together([int(at_s) for at_s in begun], lasts_s)
-    most_of_a_number = max(_together(seconds, lasts_s) for seconds in by_connection.values())
-    return Day(
+    most_opening = _most_at_once([int(at_s) for at_s in begun], lasts_s)
+    most_of_a_number = max(_most_at_once(seconds, lasts_s) for seconds in by_connection.values())
+    return FleetDay(
         groups,
         handovers=len(begun),
         renewals=starts.total(),
@@ -140,11 +140,11 @@ def day(groups: int, cycle: Cycle, started_within_s: float) -> Day:
         most_control_units=most_opening * (cycle.control_units - cycle.even_units) / lasts_s
         + groups * cycle.even_units / cycle.length_s,
         most_partition_units=most_of_a_number * cycle.ledger_index_units / lasts_s,
-        most_functions=groups + _together(begun, (cycle.functions - 1) * cycle.length_s),
+        most_functions=groups + _most_at_once(begun, (cycle.functions - 1) * cycle.length_s),
     )
 
 
-def _together(begun: Sequence[float], lasts_s: float) -> int:
+def _most_at_once(begun: Sequence[float], lasts_s: float) -> int:
     """The most things at a time that begin at these instants, in order, and last for so long."""
     most = first = 0
     for last, at_s in enumerate(begun):
@@ -176,12 +176,14 @@ class Limit:
         return self.asked / self.most
 
 
-def quotas() -> dict[str, Any]:
+def read_quotas() -> dict[str, Any]:
     """AWS's quotas by name."""
     return tomllib.loads(FILE.read_text(encoding="utf-8"))
 
 
-def limits_of_a_day(one: Day, cycle: Cycle, within_s: float, posts_per_s: Any, region: str = "others") -> list[Limit]:
+def limits_of_day(
+    one: FleetDay, cycle: GroupCycle, within_s: float, posts_per_s: Any, region: str = "others"
+) -> list[Limit]:
     """Each quota with its use in a day whose groups were started by POSTs within so many seconds."""
     own = {"title": "POSTs of the stage's API, a setting", "most": posts_per_s}
     asked = {
@@ -194,12 +196,14 @@ def limits_of_a_day(one: Day, cycle: Cycle, within_s: float, posts_per_s: Any, r
         "start_execution": float(one.most_starts),
         "open_executions": float(one.groups),
     }
-    known = {**quotas(), "own_api": own}
-    found = [Limit(name, known[name]["title"], most_of(known[name], region), value) for name, value in asked.items()]
+    known = {**read_quotas(), "own_api": own}
+    found = [
+        Limit(name, known[name]["title"], quota_in_region(known[name], region), value) for name, value in asked.items()
+    ]
     return sorted(found, key=lambda limit: -limit.share)
 
 
-def most_of(quota: Mapping[str, Any], region: str = "others") -> int:
+def quota_in_region(quota: Mapping[str, Any], region: str = "others") -> int:
     """The quota in a region of this kind."""
     most: int = quota["most"] if "most" in quota else quota["refill"][region]
     return most

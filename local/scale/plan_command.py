@@ -14,12 +14,12 @@ from handlers.profile.parse import parse
 from local.costs import prices
 from local.costs.command import MOST_BYTES, MOST_EVENTS_PER_S, MOST_STREAMS
 from local.costs.model import stage_usd
-from local.options import Wrapped, number, one_of, whole
-from local.printable import show
+from local.options import WrappedHelp, read_choice, read_number, whole_number
+from local.printable import print_line
 from local.profiles import folders
-from local.profiles.profile_files import placeholders, profile_text
+from local.profiles.profile_files import placeholders, read_profile_text
 from local.scale.fleet import REGIONS
-from local.scale.planning import MOST_FLUSH_S, Asked, Plan, plan
+from local.scale.planning import MOST_FLUSH_S, Plan, PlanRequest, make_plan
 from local.user_error import UserError
 
 PER_S = {"s": 1, "min": 60, "h": 3_600, "day": 86_400}
@@ -40,7 +40,7 @@ def add(subparsers: Any) -> None:
         description="Proposes memory, streams in a function, store and partitions for streams that you describe, and "
         "shows their price a month and the limit that they meet first.",
         epilog=EXAMPLES,
-        formatter_class=Wrapped,
+        formatter_class=WrappedHelp,
     )
     parser.add_argument("--rate", metavar="R", help="events of each stream: 100/s, 6/min, 50/h, 1000/day (required)")
     parser.add_argument("--event-bytes", default="200", metavar="B", help="bytes of an event's body (default 200)")
@@ -64,36 +64,36 @@ def add(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once the plan is printed; raises UserError if the streams cannot be planned."""
-    asked = Asked(
-        streams=whole("--streams", arguments.streams, 1, MOST_STREAMS),
-        events_per_s=rate(arguments.rate or ""),
-        event_bytes=whole("--event-bytes", arguments.event_bytes, 1, MOST_BYTES),
-        connect_s=number("--connect-s", arguments.connect_s, 0.001, 30),
-        wait_s=number("--wait-s", arguments.wait_s, 0, MOST_FLUSH_S),
-        keep=number("--keep", arguments.keep, 0, 1),
-        within_s=number("--within-s", arguments.within_s, 1, 86_400),
-        region=one_of("--region", arguments.region, REGIONS),
-        **({} if arguments.profile is None else in_parts(arguments.profile)),
+    asked = PlanRequest(
+        streams=whole_number("--streams", arguments.streams, 1, MOST_STREAMS),
+        events_per_s=read_rate(arguments.rate or ""),
+        event_bytes=whole_number("--event-bytes", arguments.event_bytes, 1, MOST_BYTES),
+        connect_s=read_number("--connect-s", arguments.connect_s, 0.001, 30),
+        wait_s=read_number("--wait-s", arguments.wait_s, 0, MOST_FLUSH_S),
+        keep=read_number("--keep", arguments.keep, 0, 1),
+        within_s=read_number("--within-s", arguments.within_s, 1, 86_400),
+        region=read_choice("--region", arguments.region, REGIONS),
+        **({} if arguments.profile is None else read_parts(arguments.profile)),
     )
     listed = prices.read()
-    found = plan(arguments.stage, asked, listed)
+    found = make_plan(arguments.stage, asked, listed)
     if arguments.json:
         print(json.dumps({"stage": arguments.stage, "region": listed.region, **found.as_json()}, indent=1))
         return 0
-    for line in text(found, arguments.stage, f"{listed.region}, prices of {listed.as_of}").split("\n"):
-        show(line, 20)
+    for line in plan_text(found, arguments.stage, f"{listed.region}, prices of {listed.as_of}").split("\n"):
+        print_line(line, 20)
     for note in found.notes:
         print()
-        show(note[:1].upper() + note[1:], 0)
+        print_line(note[:1].upper() + note[1:], 0)
     return 0
 
 
-def in_parts(named: str) -> dict[str, Any]:
+def read_parts(named: str) -> dict[str, Any]:
     """What a profile says about its parts, as Asked takes it; raises UserError if something else in it is wrong."""
-    path = folders.known(os.environ).get(named, Path(named))
+    path = folders.known_profiles(os.environ).get(named, Path(named))
     if not path.suffix:
         raise UserError(f"--profile must be the name of a profile or its file, and there is no profile {named!r}.")
-    text = profile_text(path)
+    text = read_profile_text(path)
     try:
         table = tomllib.loads(text)
         profile = parse(path.stem, table, placeholders(text))
@@ -108,7 +108,7 @@ def in_parts(named: str) -> dict[str, Any]:
     return {"profile": path.stem, "parts": len(profile.parts), "why_not_in_parts": why}
 
 
-def rate(text: str) -> float:
+def read_rate(text: str) -> float:
     """Returns the events per second of `100/s`, `6/min`, `50/h` or `1000/day`; raises UserError without a unit."""
     found = _RATE.fullmatch(text)
     events = float(re.sub("[_,]", "", found[1])) / PER_S[found[2]] if found else 0
@@ -120,11 +120,11 @@ def rate(text: str) -> float:
     return events
 
 
-def text(found: Plan, stage: str, priced: str) -> str:
+def plan_text(found: Plan, stage: str, priced: str) -> str:
     """The plan for people: the lines for each file, the price, and the limits."""
-    asked, load, (first, at) = found.asked, found.load, found.met_first
+    asked, load, (first, at) = found.asked, found.load, found.limit_met_first
     streams = counted(asked.streams, "stream")
-    functions = -(-load.streams // load.together)
+    functions = -(-load.streams // load.group_size)
     profile = "  ".join(f"{name} = {json.dumps(value)}" for name, value in found.profile.items())
     split = "" if found.fit.is_whole else f", {counted(found.fit.connections, 'connection')} each"
     rate = format(asked.events_per_s, ",.0f" if asked.events_per_s >= 1000 else ".4g")
@@ -133,7 +133,7 @@ def text(found: Plan, stage: str, priced: str) -> str:
         "",
         f"env/{stage}.yml".ljust(20) + "  ".join(f"{name}: {value}" for name, value in found.settings.items()),
         f"{'the profile':<20}{profile}",
-        f"{'functions':<20}{functions:,}, with {counted(load.together, 'stream')} each",
+        f"{'functions':<20}{functions:,}, with {counted(load.group_size, 'stream')} each",
         f"{'a stream':<20}{found.costs.stream_month['sum'] * found.fit.connections:,.2f} US dollars a month",
         f"{'the stage':<20}{stage_usd(load, found.costs):,.2f} US dollars a month in {priced}",
         f"{'met first':<20}{first.title}: {first.most:,.0f}, at {at}",

@@ -19,8 +19,8 @@ from local import settings_schema
 from local.costs import model, month, stage_costs
 from local.costs.model import PARTITION_UNITS, Costs, Load, Usage
 from local.costs.prices import Prices
-from local.printable import saying
-from local.scale.fleet import Limit, cycle_of, day_of_any, limits_of_a_day, most_of, quotas
+from local.printable import report_if_slow
+from local.scale.fleet import Limit, cycle_of, limits_of_day, quota_in_region, read_quotas, scaled_day
 from local.simulation.scenario import Scenario
 
 # From 1,769 MB on a function has a full core, and one thread decodes, so more is useless.
@@ -37,7 +37,7 @@ PARTITION, NEW_EVENTS = "write units a second of a stream's partition", "write u
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PlanRequest:
     """The streams: their number, what each sends, how long its upstream takes to answer, and what its readers need.
 
     A share of `keep` is stored. Readers may wait `wait_s` for an event. All streams are started within `within_s`, in a
@@ -59,7 +59,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class FunctionSize:
     """What a function holds: `together` streams in `memory_mb`, each split into `connections`."""
 
     memory_mb: int
@@ -72,40 +72,40 @@ class Fit:
         return self.connections == 1
 
 
-def fit(asked: Asked, settings: Mapping[str, Any]) -> Fit:
+def choose_function_size(asked: PlanRequest, settings: Mapping[str, Any]) -> FunctionSize:
     """The cheapest function for these streams, each split into as few connections as possible."""
-    connections = max(1, math.ceil(asked.events_per_s / most_per_s(MEMORY_MB[-1], asked.event_bytes)))
+    connections = max(1, math.ceil(asked.events_per_s / planned_events_per_s(MEMORY_MB[-1], asked.event_bytes)))
     rate, streams = asked.events_per_s / connections, asked.streams * connections
     most = settings_schema.schema()["properties"]["streams_per_function"]["maximum"]
-    most = min(most, streams, settings_schema.most_together(settings, round(1000 * asked.connect_s)))
-    figures = stage_costs.measured()
+    most = min(most, streams, settings_schema.most_per_handover(settings, round(1000 * asked.connect_s)))
+    figures = stage_costs.measurements()
     found = []
     for memory_mb in MEMORY_MB:
         by_memory = (memory_mb * figures["usable_memory"] - figures["function_mb"]) / figures["stream_mb"]
-        by_processor = most_per_s(memory_mb, asked.event_bytes) / rate if rate else by_memory
+        by_processor = planned_events_per_s(memory_mb, asked.event_bytes) / rate if rate else by_memory
         together = min(most, math.floor(by_memory), math.floor(by_processor + 1e-9))
         if together:
             found.append((memory_mb / together, memory_mb, together))
     _, memory_mb, together = min(found)
-    return Fit(memory_mb, together, connections)
+    return FunctionSize(memory_mb, together, connections)
 
 
-def most_per_s(memory_mb: int, event_bytes: int) -> float:
+def planned_events_per_s(memory_mb: int, event_bytes: int) -> float:
     """The events per second for which a function is planned."""
-    return stage_costs.events_per_s(memory_mb, event_bytes) / HEADROOM
+    return stage_costs.most_events_per_s(memory_mb, event_bytes) / HEADROOM
 
 
 @dataclass(frozen=True)
 class Plan:
     """The proposal for a stage, and its cost."""
 
-    asked: Asked
+    asked: PlanRequest
     source: Scenario
-    fit: Fit
+    fit: FunctionSize
     load: Load
     usage: Usage
     costs: Costs
-    used: month.Month
+    used: month.MonthUsage
     others: Sequence[tuple[Load, Usage, Costs]]
 
     @property
@@ -121,9 +121,9 @@ class Plan:
         return {"store": "items"} | ({"partitions": self.load.partitions} if self.load.partitions > 1 else {})
 
     @property
-    def most_together(self) -> int:
+    def most_per_handover(self) -> int:
         """How many streams with this upstream a handover has time for."""
-        return settings_schema.most_together(self.source.settings, round(1000 * self.asked.connect_s))
+        return settings_schema.most_per_handover(self.source.settings, round(1000 * self.asked.connect_s))
 
     @cached_property
     def limits(self) -> list[Limit]:
@@ -133,28 +133,28 @@ class Plan:
     def _limits(self, number: int) -> list[Limit]:
         asked, settings, load = self.asked, self.source.settings, self.load
         streams = number * self.fit.connections
-        groups = -(-streams // load.together)
+        groups = -(-streams // load.group_size)
         cycle = cycle_of(self.source, self.usage, self.used)
-        one = day_of_any(groups, cycle, asked.within_s)
-        listed = quotas()
-        known = limits_of_a_day(one, cycle, asked.within_s, settings["api_requests_per_s"], asked.region)
-        rate = stage_costs.events_per_s(self.fit.memory_mb, load.event_bytes)
+        one = scaled_day(groups, cycle, asked.within_s)
+        listed = read_quotas()
+        known = limits_of_day(one, cycle, asked.within_s, settings["api_requests_per_s"], asked.region)
+        rate = stage_costs.most_events_per_s(self.fit.memory_mb, load.event_bytes)
         # Events are written all day long, in addition to the worst second of the control table.
-        units = model.events_units(load, self.usage)
+        units = model.event_write_units_per_s(load, self.usage)
         of_stream = units if load.store == "log" else load.stored_per_s * -(-load.event_bytes // 1024) / load.partitions
         own = [
-            Limit("events_writes", NEW_EVENTS, most_of(listed["new_table_writes"]), streams * units),
+            Limit("events_writes", NEW_EVENTS, quota_in_region(listed["new_table_writes"]), streams * units),
             Limit("stream_partition", PARTITION, PARTITION_UNITS, of_stream),
-            Limit("processor", PROCESSOR, rate, load.events_per_s * load.together),
+            Limit("processor", PROCESSOR, rate, load.events_per_s * load.group_size),
         ]
-        if load.together > 1:
-            own.append(Limit("handover", HANDOVER, self.most_together, load.together))
+        if load.group_size > 1:
+            own.append(Limit("handover", HANDOVER, self.most_per_handover, load.group_size))
         return sorted([*known, *own], key=lambda limit: -limit.share)
 
     @cached_property
-    def met_first(self) -> tuple[Limit, str]:
+    def limit_met_first(self) -> tuple[Limit, str]:
         """The limit that growth meets first, and at what number."""
-        first, streams = met_first(self._limits, self.asked.streams)
+        first, streams = limit_met_first(self._limits, self.asked.streams)
         if first.name in PER_STREAM:
             return first, f"{counted(round(self.asked.events_per_s / first.share), 'event')} a second of each stream"
         return first, counted(streams, "stream")
@@ -165,33 +165,34 @@ class Plan:
         asked, chosen, load = self.asked, self.fit, self.load
         notes = []
         if not chosen.is_whole:
-            most = stage_costs.events_per_s(MEMORY_MB[-1], asked.event_bytes)
+            most = stage_costs.most_events_per_s(MEMORY_MB[-1], asked.event_bytes)
             notes.append(
                 f"a function stores about {most:,.0f} such events a second at most, and the plan uses half of that, so "
-                f"one connection is not enough: it takes {chosen.connections}. {_in_parts(asked, chosen.connections)}"
+                f"one connection is not enough: it takes {chosen.connections}. "
+                f"{_parts_advice(asked, chosen.connections)}"
             )
-        overlap = self.most_together
+        overlap = self.most_per_handover
         if overlap < min(load.streams, self.source.settings["most_streams_per_function"]):
             notes.append(
                 f"a handover has time for {counted(overlap, 'stream')} of such a slow upstream; nothing checks that."
             )
         for other, usage, costs in self.others:
             form, usd = "a log" if other.store == "log" else "items", costs.stream_month["sum"] * chosen.connections
-            note = model.too_much_for_a_log(other, usage)
+            note = model.log_limit_note(other, usage)
             but = f", but {note}" if note else "."
             notes.append(f"stored as {form}, a stream would cost {usd:,.2f} US dollars a month{but}")
         return notes
 
     def as_json(self) -> dict[str, Any]:
         """The plan, as JSON takes it."""
-        first, at = self.met_first
+        first, at = self.limit_met_first
         share = next(one.share for one in self.limits if one.name == first.name)
         return {
             "asked": asdict(self.asked),
             "connections_per_stream": self.fit.connections,
             "settings": self.settings,
             "profile": self.profile,
-            "functions": -(-self.load.streams // self.load.together),
+            "functions": -(-self.load.streams // self.load.group_size),
             "stream_month_usd": self.costs.stream_month["sum"] * self.fit.connections,
             "stream_month_parts": self.costs.stream_month,
             "stage_month_usd": model.stage_usd(self.load, self.costs),
@@ -201,12 +202,13 @@ class Plan:
         }
 
 
-def met_first(limits_of: Callable[[int], Sequence[Limit]], streams: int) -> tuple[Limit, int]:
-    """The limit that more streams than these, or fewer, meet first, and how many do; a full group is followed by
-    another one.
+def limit_met_first(limits_of: Callable[[int], Sequence[Limit]], streams: int) -> tuple[Limit, int]:
+    """Returns the limit that these streams, or more or fewer of them, meet first, and the number of streams that meets
+    it.
 
-    One stream's busiest second is no thousandth of a thousand streams' one, so the limits are asked again where they
-    lead. `limits_of` returns those of a number of streams.
+    A full group is followed by another one. The busiest second of a thousand streams is less than a thousand times that
+    of one, so the limits are computed again for the number found. `limits_of` returns the limits of a number of
+    streams.
     """
     for _ in range(10):
         first = max((one for one in limits_of(streams) if one.name != "handover"), key=lambda limit: limit.share)
@@ -218,10 +220,10 @@ def met_first(limits_of: Callable[[int], Sequence[Limit]], streams: int) -> tupl
     return first, streams
 
 
-def plan(stage: str, asked: Asked, prices: Prices) -> Plan:
+def make_plan(stage: str, asked: PlanRequest, prices: Prices) -> Plan:
     """The plan for streams of a stage; raises UserError if there is no such stage."""
-    source = month.scenario(stage)
-    chosen = fit(asked, source.settings)
+    source = month.read_scenario(stage)
+    chosen = choose_function_size(asked, source.settings)
     settings = {**source.settings, "memory_mb": chosen.memory_mb, "streams_per_function": chosen.together}
     latencies = {**source.latencies_ms, "connect": (round(1000 * asked.connect_s),)}
     source = replace(source, settings=settings, latencies_ms=latencies)
@@ -237,24 +239,24 @@ def plan(stage: str, asked: Asked, prices: Prices) -> Plan:
     loads = [load]
     if asked.wait_s:
         loads.append(replace(load, store="log", flush_s=min(asked.wait_s, MOST_FLUSH_S)))
-    with saying(f"1 of {1 + len(loads)}: replaying the machine in virtual time …"):
-        months = month.replayed(source)
+    with report_if_slow(f"1 of {1 + len(loads)}: replaying the machine in virtual time …"):
+        months = month.replay_months(source)
     usages: list[Usage] = []
     for one in reversed(loads):
-        words = f"{2 + len(usages)} of {1 + len(loads)}: counting the requests of {counted(one.together, 'stream')} …"
-        with saying(words):
-            usages.insert(0, model.counted(source, one, usages[0] if usages else None))
+        words = f"{2 + len(usages)} of {1 + len(loads)}: counting the requests of {counted(one.group_size, 'stream')} …"
+        with report_if_slow(words):
+            usages.insert(0, model.count_load(source, one, usages[0] if usages else None))
     found = [
-        (one, usage, model.priced(settings, months, one, usage, prices))
+        (one, usage, model.price_load(settings, months, one, usage, prices))
         for one, usage in zip(loads, usages, strict=True)
     ]
     # Items can be spread over as many partitions as one function's events need, a log has one.
-    found.sort(key=lambda one: (bool(model.too_much_for_a_log(*one[:2])), one[2].stream_month["sum"]))
+    found.sort(key=lambda one: (bool(model.log_limit_note(*one[:2])), one[2].stream_month["sum"]))
     (load, usage, costs), *others = found
-    return Plan(asked, source, chosen, load, usage, costs, months.ours, others)
+    return Plan(asked, source, chosen, load, usage, costs, months.streamkeeper, others)
 
 
-def _in_parts(asked: Asked, needed: int) -> str:
+def _parts_advice(asked: PlanRequest, needed: int) -> str:
     """How the upstream is read by so many connections, or why it cannot be and what to do."""
     fewer = "request fewer events of it, or read it elsewhere"
     if needed > MOST_PARTS:

@@ -17,11 +17,11 @@ from local.checkout import ROOT
 from local.costs import model, month
 from local.costs.counted_run import NAMES
 from local.costs.model import Load
-from local.costs.stage_costs import read_units
-from local.generated_pages import run, table, with_tables
-from local.scale.applying_fleet import APPLIED, applied, apply
-from local.scale.fleet import Cycle, Day, cycle_of, day, limits_of_a_day, quotas
-from local.scale.throttled import FUNCTIONS, START, TRANSITIONS, Limits
+from local.costs.stage_costs import watch_read_units
+from local.generated_pages import insert_tables, run, table
+from local.scale.applying_fleet import APPLIED, read_apply_result, simulate_apply
+from local.scale.fleet import FleetDay, GroupCycle, cycle_of, limits_of_day, read_quotas, simulate_day
+from local.scale.throttled_aws import FUNCTIONS, START, TRANSITIONS, Limits
 
 PAGE = "docs/scale.md"
 COUNTED = Path(__file__).with_name("counted.json")
@@ -32,31 +32,31 @@ _WATCHED = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class ScaleCounts:
     """The requests of a group of 100 in a cycle, and the watch's read units for 100,000."""
 
-    cycle: Cycle
+    cycle: GroupCycle
     events_units_per_s: float
     watch_read_units: float
 
 
-def count() -> Counted:
+def count_again() -> ScaleCounts:
     """Counts again."""
-    source = month.scenario("prod")
-    streams = LIGHT.together
-    usage = model.counted(source, LIGHT)
-    used = month.streamkeeper(source)
-    flow_s = usage.flow.length_ms / 1000 * usage.flow.streams
-    return Counted(
+    source = month.read_scenario("prod")
+    streams = LIGHT.group_size
+    usage = model.count_load(source, LIGHT)
+    used = month.replay_streamkeeper(source)
+    flow_s = usage.with_events.length_ms / 1000 * usage.with_events.streams
+    return ScaleCounts(
         cycle_of(source, usage, used),
-        events_units_per_s=round(usage.flow.counts.write_units(NAMES["events_table"]) / flow_s, 6),
-        watch_read_units=(read_units(_WATCHED, streams) - read_units(0)) * STREAMS / _WATCHED,
+        events_units_per_s=round(usage.with_events.counts.write_units(NAMES["events_table"]) / flow_s, 6),
+        watch_read_units=(watch_read_units(_WATCHED, streams) - watch_read_units(0)) * STREAMS / _WATCHED,
     )
 
 
 def limits_of_streams() -> Limits:
     """AWS's limits on starting streams, in the regions with the lower quotas, with a new control table."""
-    listed = quotas()
+    listed = read_quotas()
     rates = {
         name: (listed[name]["refill"]["others"], listed[name]["bucket"]["others"])
         for name in (START, TRANSITIONS, FUNCTIONS)
@@ -64,23 +64,26 @@ def limits_of_streams() -> Limits:
     return Limits(listed["partition_writes"]["most"], listed["new_table_writes"]["most"], rates)
 
 
-def counted() -> Counted:
+def read_counts() -> ScaleCounts:
     """The counts in counted.json."""
     data = json.loads(COUNTED.read_text(encoding="utf-8"))
-    return Counted(**{**data, "cycle": Cycle(**data["cycle"])})
+    return ScaleCounts(**{**data, "cycle": GroupCycle(**data["cycle"])})
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def tables(found: Counted) -> dict[str, list[str]]:
+def page_tables(found: ScaleCounts) -> dict[str, list[str]]:
     """The tables of the page, by name."""
-    days = [day(GROUPS, found.cycle, within_s) for within_s in WITHIN_S]
-    return {"day": _day(found, days), "limits": limits(found, days[1]), "apply": _applied()}
+    days = [simulate_day(GROUPS, found.cycle, within_s) for within_s in WITHIN_S]
+    return {"day": _day_table(found, days), "limits": limits_table(found, days[1]), "apply": _apply_table()}
 
 
-def _day(found: Counted, days: list[Day]) -> list[str]:
-    heads = [f"of {STREAMS:,} streams in {GROUPS:,} groups, started", *(f"within {_span(one_s)}" for one_s in WITHIN_S)]
+def _day_table(found: ScaleCounts, days: list[FleetDay]) -> list[str]:
+    heads = [
+        f"of {STREAMS:,} streams in {GROUPS:,} groups, started",
+        *(f"within {_span_in_words(one_s)}" for one_s in WITHIN_S),
+    ]
     events_units = f"{STREAMS * found.events_units_per_s:,.0f}"
     rows = {
         "handovers of groups, a day": "{0.handovers:,}",
@@ -97,17 +100,17 @@ def _day(found: Counted, days: list[Day]) -> list[str]:
     return table(heads, ((name, *(form.format(one) for one in days)) for name, form in rows.items()))
 
 
-def limits(found: Counted, one: Day) -> list[str]:
+def limits_table(found: ScaleCounts, one: FleetDay) -> list[str]:
     """Each quota with its use in a day, the scarcest first."""
     rows = (
         (one.title, f"{one.most:,}", f"{one.asked:,.0f}", f"{one.share:.0%}")
-        for one in limits_of_a_day(one, found.cycle, WITHIN_S[1], stages.load("prod")["api_requests_per_s"])
+        for one in limits_of_day(one, found.cycle, WITHIN_S[1], stages.load("prod")["api_requests_per_s"])
     )
-    return table((f"quota, of {quotas()['as_of']}", "default", "needed", "share"), rows)
+    return table((f"quota, of {read_quotas()['as_of']}", "default", "needed", "share"), rows)
 
 
-def _applied() -> list[str]:
-    one = applied()
+def _apply_table() -> list[str]:
+    one = read_apply_result()
     rows = {
         "all started after": f"{one.over_after_s} s",
         "starts that AWS refused, each tried again": f"{one.refused:,}",
@@ -121,19 +124,22 @@ def _applied() -> list[str]:
     return table((f"a document of {one.streams:,} streams, {one.per_function} in a function", ""), rows.items())
 
 
-def _span(length_s: int) -> str:
+def _span_in_words(length_s: int) -> str:
     return f"{length_s // 60} min" if length_s < 3_600 else f"{length_s // 3_600} h"
 
 
-def files(root: Path = ROOT) -> dict[Path, str]:
+def page_files(root: Path = ROOT) -> dict[Path, str]:
     """The page with the present tables."""
-    return {root / PAGE: with_tables((root / PAGE).read_text(encoding="utf-8"), "scale", tables(counted()))}
+    return {root / PAGE: insert_tables((root / PAGE).read_text(encoding="utf-8"), "scale", page_tables(read_counts()))}
 
 
 def _write_counts() -> None:
-    for path, found in ((COUNTED, count()), (APPLIED, apply(STREAMS, STREAMS // GROUPS, limits_of_streams()))):
+    for path, found in (
+        (COUNTED, count_again()),
+        (APPLIED, simulate_apply(STREAMS, STREAMS // GROUPS, limits_of_streams())),
+    ):
         path.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(run("local.scale.scale_page", "Writes the page on scale.", files, _write_counts))
+    sys.exit(run("local.scale.scale_page", "Writes the page on scale.", page_files, _write_counts))

@@ -21,8 +21,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from local.aws_endpoints import Endpoints, credential_of
-from local.functions.function_pool import Pool, named
-from local.service.lambda_functions import FUNCTIONS, LambdaFunctions, lambda_error, missing
+from local.functions.function_pool import FunctionPool, split_function_name
+from local.service.lambda_functions import FUNCTIONS, LambdaFunctions, lambda_error, not_found
 from local.service.lambda_proxy import raw_target
 from local.template import REGION
 from states_language.server import StepFunctions, TooManyRequests, UnknownFunction
@@ -32,17 +32,17 @@ from states_language.values import parsed
 _TARGET = "AWSStepFunctions."
 # Headers that belong to one connection. Source: RFC 9110, section 7.6.1.
 _HOP_BY_HOP = {"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "proxy-connection"}
-# A browser's headers about a page, which were checked on arrival (own_hosts); the next service has another port.
-_OF_A_PAGE = {"origin", "sec-fetch-site"}
+# A browser's headers about a page, which were checked on arrival (host_check); the next service has another port.
+_PAGE_HEADERS = {"origin", "sec-fetch-site"}
 _METHODS = ["GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS"]
 _INVOKE_TYPES = ("RequestResponse", "Event", "DryRun")
-# A link that a person follows is sent like a typed address (own_hosts), without this header.
-_ACTION_OF_A_LINK = "A GET with an Action must be signed in the header Authorization."
+# A link that a person follows is sent like a typed address (host_check), without this header.
+_UNSIGNED_ACTION = "A GET with an Action must be signed in the header Authorization."
 _FORM = "application/x-www-form-urlencoded"
 _MESSAGES = ("message", "Message", "error")
 _CODES = ("__type", "code", "Code")
 # The beginnings of resource types that a template may not have, because nothing here could run them.
-_UNABLE = ("AWS::StepFunctions::", "AWS::Lambda::Function", "AWS::Serverless::")
+_UNSUPPORTED = ("AWS::StepFunctions::", "AWS::Lambda::Function", "AWS::Serverless::")
 _CREATES = {"CreateStack", "UpdateStack", "CreateChangeSet", "CreateStackSet", "UpdateStackSet"}
 _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
 _BUCKET_HOST = re.compile(r"([a-z0-9.-]+?)\.(?:s3[a-z0-9.-]*\.amazonaws\.com.*|localhost|s3\.localhost.*)")
@@ -53,17 +53,21 @@ _REASON = (
 )
 # Why a function is throttled at its reserved concurrency; source: Invoke in the AWS Lambda API reference.
 RESERVED = "ReservedFunctionConcurrentInvocationLimitExceeded"
-AGAIN_S = 1.0
+RETRY_S = 1.0
 
 
 class AwsServer:
     """One address for every AWS service of the run."""
 
     def __init__(
-        self, step_functions: StepFunctions, functions: Pool, endpoints: Endpoints, admits: Callable[[str], bool]
+        self,
+        step_functions: StepFunctions,
+        functions: FunctionPool,
+        endpoints: Endpoints,
+        can_hold: Callable[[str], bool],
     ) -> None:
-        """`admits` says whether this machine has room for a stream with that id."""
-        self._admits = admits
+        """`can_hold` returns whether this machine has room for a stream with that id."""
+        self._can_hold = can_hold
         self._step_functions = step_functions
         self._functions = functions
         self._endpoints = endpoints
@@ -73,7 +77,7 @@ class AwsServer:
             routes=[
                 Route(f"{FUNCTIONS}/{{name}}/invocations", self._invoke, methods=["POST"]),
                 *LambdaFunctions(functions).routes,
-                Route("/{path:path}", self._other, methods=_METHODS),
+                Route("/{path:path}", self._handle_other_service, methods=_METHODS),
             ]
         )
 
@@ -90,8 +94,8 @@ class AwsServer:
         if qualifier := request.query_params.get("Qualifier"):
             name = f"{name}:{qualifier}"
         kind = request.headers.get("x-amz-invocation-type", "RequestResponse")
-        if named(name)[0] not in self._functions:
-            return missing(f"Function not found: {name}")
+        if split_function_name(name)[0] not in self._functions:
+            return not_found(f"Function not found: {name}")
         if kind not in _INVOKE_TYPES:
             return lambda_error(400, "InvalidParameterValueException", f"Unknown invocation type: {kind}")
         payload = await request.body() or b"{}"
@@ -114,7 +118,7 @@ class AwsServer:
                 return Response(status_code=202)
             answer = await self._functions.invoke(name, payload)
         except UnknownFunction:
-            return missing(f"Function not found: {name}")
+            return not_found(f"Function not found: {name}")
         except TooManyRequests as refused:
             return lambda_error(429, "TooManyRequestsException", str(refused), Reason=RESERVED)
         headers = {"X-Amz-Executed-Version": "$LATEST", "x-amzn-RequestId": answer.request_id}
@@ -129,9 +133,9 @@ class AwsServer:
                 await self._functions.invoke(name, payload)
                 return
             except TooManyRequests:
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
 
-    async def _other(self, request: Request) -> Response:
+    async def _handle_other_service(self, request: Request) -> Response:
         target = request.headers.get("x-amz-target", "")
         if target.startswith(_TARGET):
             if target.endswith(".StartSyncExecution") and not await self._has_room(await request.body()):
@@ -139,29 +143,29 @@ class AwsServer:
             action, region = target.removeprefix(_TARGET), credential_of(request).region or REGION
             return await self._step_functions.answer(action, await request.body(), region)
         if request.method == "GET" and "Action" in request.query_params and "authorization" not in request.headers:
-            return JSONResponse({"message": _ACTION_OF_A_LINK}, 403)
+            return JSONResponse({"message": _UNSIGNED_ACTION}, 403)
         body = await request.body()
         # The template may be in S3. Other services have none, and a function's requests need no second thread.
         if credential_of(request).service == "cloudformation" and await asyncio.to_thread(
-            _makes_what_cannot_run, request.url.query, body, self._endpoints
+            _has_unsupported_resource, request.url.query, body, self._endpoints
         ):
             return _query_error(400, "ValidationError", _REASON)
         answer = await asyncio.to_thread(self._forward, request, body)
         # A request of the Query protocol has its action in a form or in the address.
         is_form = request.headers.get("content-type", "").startswith(_FORM)
-        return _readable(answer) if is_form or "Action" in request.query_params else answer
+        return _as_query_error(answer) if is_form or "Action" in request.query_params else answer
 
     async def _has_room(self, body: bytes) -> bool:
-        """Whether a stream that is started like by a POST is admitted, as by the gateway."""
+        """Returns whether the stream of a StartSyncExecution, which starts it as a POST does, may be started."""
         try:
             stream_id = json.loads(json.loads(body)["input"])["pathParameters"]["streamId"]
         except (ValueError, RecursionError, KeyError, TypeError):
             return True
-        return await asyncio.to_thread(self._admits, str(stream_id))
+        return await asyncio.to_thread(self._can_hold, str(stream_id))
 
     def _forward(self, request: Request, body: bytes) -> Response:
-        origin = self._endpoints.of(credential_of(request).service)
-        headers = {name: value for name, value in request.headers.items() if name not in _HOP_BY_HOP | _OF_A_PAGE}
+        origin = self._endpoints.url_of(credential_of(request).service)
+        headers = {name: value for name, value in request.headers.items() if name not in _HOP_BY_HOP | _PAGE_HEADERS}
         try:
             answer = self._http.request(
                 request.method,
@@ -187,8 +191,8 @@ def _query_error(status: int, code: str, message: str) -> Response:
     return Response(body, status, media_type="text/xml")
 
 
-def _readable(answer: Response) -> Response:
-    """The answer to a request of the Query protocol; an error without XML becomes an ErrorResponse."""
+def _as_query_error(answer: Response) -> Response:
+    """Returns the answer to a request of the Query protocol; an error without XML becomes an ErrorResponse."""
     body = bytes(answer.body)
     if answer.status_code < 400 or "content-encoding" in answer.headers or body.lstrip().startswith(b"<"):
         return answer
@@ -202,8 +206,8 @@ def _readable(answer: Response) -> Response:
     return _query_error(answer.status_code, code, message)
 
 
-def _makes_what_cannot_run(query: str, body: bytes, endpoints: Endpoints) -> bool:
-    """Whether a request to CloudFormation makes a stack with a resource that could not run.
+def _has_unsupported_resource(query: str, body: bytes, endpoints: Endpoints) -> bool:
+    """Returns whether a request to CloudFormation makes a stack with a resource that could not run.
 
     The embedded AWS accepts every template and would report a state machine or a function as created, but nothing here
     could run it.
@@ -213,14 +217,14 @@ def _makes_what_cannot_run(query: str, body: bytes, endpoints: Endpoints) -> boo
         return False
     template = members.get("TemplateBody", [""])[0]
     if "TemplateURL" in members:
-        template = _stored(members["TemplateURL"][0], endpoints.client("s3"))
+        template = _template_in_bucket(members["TemplateURL"][0], endpoints.client("s3"))
     # JSON and YAML may escape any character.
     template = _ESCAPED.sub(lambda match: chr(int(match[1] or match[2], 16)), template)
-    return any(kind in template for kind in _UNABLE)
+    return any(kind in template for kind in _UNSUPPORTED)
 
 
-def _stored(url: str, s3: Any) -> str:
-    """The template in a bucket, or "", because CloudFormation itself reports a missing one."""
+def _template_in_bucket(url: str, s3: Any) -> str:
+    """Returns the template in a bucket, or "", because CloudFormation itself reports a missing one."""
     parts = urlsplit(url)
     host, path = _BUCKET_HOST.fullmatch(parts.hostname or ""), unquote(parts.path).lstrip("/")
     bucket, key = (host[1], path) if host else (path.partition("/")[0], path.partition("/")[2])

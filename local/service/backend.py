@@ -1,8 +1,8 @@
-"""The AWS services that the run does not implement itself: tables, queues, the bucket, secrets and the rest.
+"""Provides the AWS services that the run does not implement itself: tables, queues, the bucket, secrets and the rest.
 
 They are two child processes (`embedded_aws.py`, `embedded_dynamodb.py`), or the environment's endpoints instead.
-Invariants: nothing is asked of a child before it answers; functions forget what they knew of restored tables; the
-addresses that a function gets lead only to this run, or to endpoints of the user's environment.
+Invariants: no request is sent to a child before it answers; functions are replaced when tables are restored to an older
+state; the addresses that a function gets lead only to this run, or to endpoints of the user's environment.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class FunctionAddresses:
         """Returns the queues' addresses for functions."""
         if not self._is_guarded:
             return dict(queue_urls)
-        origin = self._endpoints.of("sqs")
+        origin = self._endpoints.url_of("sqs")
         return {name: f"{origin}{urlsplit(address).path}" for name, address in queue_urls.items()}
 
 
@@ -94,7 +94,7 @@ class Backend:
             self._aws = EmbeddedAws(data, listening, lock_file, on_death, on_restart, on_failure, say)
         self._dynamodb: EmbeddedDynamoDB | None = None
         # A wheel has no node_modules; `npm install dynoxide` creates it in the working folder.
-        binary = embedded_dynamodb.program(ROOT) or embedded_dynamodb.program(Path.cwd())
+        binary = embedded_dynamodb.find_program(ROOT) or embedded_dynamodb.find_program(Path.cwd())
         if binary is not None and self._has_tables:
             self._dynamodb = EmbeddedDynamoDB(data, binary, lock_file, on_failure, say)
         self.endpoints = Endpoints(
@@ -104,7 +104,7 @@ class Backend:
     async def start(self, stack: Stack) -> dict[str, str]:
         """Returns the queues' addresses by name, once all resources of the stack exist; raises UserError."""
         if self._has_tables:
-            for line in embedded_dynamodb.elsewhere(self._data, is_embedded=self._dynamodb is not None):
+            for line in embedded_dynamodb.unreadable_tables(self._data, is_embedded=self._dynamodb is not None):
                 self._say(line)
         for child in (self._aws, self._dynamodb):
             if child is not None:
@@ -117,7 +117,7 @@ class Backend:
 
     def put_secret(self, name: str, value: str) -> None:
         """Creates a secret unless it exists; only in the embedded AWS."""
-        if self._aws is not None and self.endpoints.of("secretsmanager") == self._aws.url:
+        if self._aws is not None and self.endpoints.url_of("secretsmanager") == self._aws.url:
             # It is for a demonstration, without which the run is whole.
             with contextlib.suppress(BotoCoreError, ClientError):
                 self.endpoints.client("secretsmanager").create_secret(Name=name, SecretString=value)
@@ -129,12 +129,12 @@ class Backend:
                 await child.stop()
 
     @property
-    def loses_writes(self) -> bool:
+    def can_lose_writes(self) -> bool:
         """Whether the embedded AWS has the tables, which it may restore to an older state than functions know."""
         return self._dynamodb is None
 
     @property
-    def keeps_every_write(self) -> bool:
+    def is_durable(self) -> bool:
         """Whether an acknowledged write survives a SIGKILL of any process here; otherwise seconds may be lost."""
         return self._dynamodb is not None or not self._has_tables
 
@@ -170,13 +170,13 @@ def provision(
             # In REGION, which needs no LocationConstraint, creating an existing own bucket changes nothing.
             endpoints.client("s3").create_bucket(Bucket=bucket)
         for table in tables:
-            _table(endpoints.client("dynamodb"), table)
-        return {str(queue["QueueName"]): _queue(endpoints.client("sqs"), queue) for queue in queues}
+            _create_table(endpoints.client("dynamodb"), table)
+        return {str(queue["QueueName"]): _create_queue(endpoints.client("sqs"), queue) for queue in queues}
     except (BotoCoreError, ClientError) as problem:
         raise UserError(f"The tables, queues and buckets cannot be created: {problem}.") from None
 
 
-def _table(client: Any, properties: Mapping[str, Any]) -> None:
+def _create_table(client: Any, properties: Mapping[str, Any]) -> None:
     name = properties["TableName"]
     try:
         client.create_table(**{key: properties[key] for key in _TABLE if key in properties})
@@ -219,7 +219,7 @@ def _add_indexes(client: Any, properties: Mapping[str, Any]) -> None:
             )
 
 
-def _queue(client: Any, properties: Mapping[str, Any]) -> str:
+def _create_queue(client: Any, properties: Mapping[str, Any]) -> str:
     name = properties["QueueName"]
     try:
         address: str = client.get_queue_url(QueueName=name)["QueueUrl"]

@@ -21,13 +21,13 @@ from handlers.group import GROUP, is_group
 from handlers.store.control_table import Table
 from handlers.store.group_store import OPEN, group_lease
 from handlers.store.typed_values import read_text
-from local.options import whole
+from local.options import whole_number
 
 SETTING = "STREAMKEEPER_STREAMS"
 STREAMS_PER_CORE = 40
 # Two functions, as measured; shared memory is counted once.
 STREAM_MB = 45
-# What is left for the service itself and everything else.
+# Memory that is reserved for the service itself and everything else.
 _RESERVED_MB = 500
 _MOST = 100_000
 _GROUP = Path("/sys/fs/cgroup")
@@ -49,10 +49,12 @@ class Capacity:
 def read(environment: Mapping[str, str]) -> Capacity:
     """Returns the number in STREAMKEEPER_STREAMS, or what cores and memory allow; raises UserError for a bad one."""
     text = environment.get(SETTING, "")
-    return Capacity(whole(SETTING, text, 1, _MOST), f"{SETTING} says so") if text else computed(cores(), free_mb())
+    return (
+        Capacity(whole_number(SETTING, text, 1, _MOST), f"{SETTING} says so") if text else compute(cores(), free_mb())
+    )
 
 
-def computed(cores: float, free_mb: int) -> Capacity:
+def compute(cores: float, free_mb: int) -> Capacity:
     """Returns how many streams these cores and this free memory hold, at least one."""
     by_memory = max(0, free_mb - _RESERVED_MB) // STREAM_MB
     most = max(1, min(int(cores * STREAMS_PER_CORE), by_memory))
@@ -63,19 +65,19 @@ def cores(group: Path = _GROUP) -> float:
     """Returns how many cores this process may use; half a core is 0.5."""
     usable = float(len(os.sched_getaffinity(0)))
     # Source: Linux, "Control Group v2", cpu.max: "$MAX $PERIOD", and "max" for no limit.
-    quota, _, period = _text(group / "cpu.max").partition(" ")
+    quota, _, period = _read_text(group / "cpu.max").partition(" ")
     return min(usable, int(quota) / int(period)) if quota.isdigit() and period.isdigit() else usable
 
 
 def free_mb(group: Path = _GROUP, meminfo: Path = Path("/proc/meminfo")) -> int:
     """Returns how much memory new processes may use."""
-    lines = dict(line.split(":", 1) for line in _text(meminfo).splitlines() if ":" in line)
+    lines = dict(line.split(":", 1) for line in _read_text(meminfo).splitlines() if ":" in line)
     free = int(lines.get("MemAvailable", "0 kB").split()[0]) // 1024
-    most, used = _text(group / "memory.max"), _text(group / "memory.current")
+    most, used = _read_text(group / "memory.max"), _read_text(group / "memory.current")
     return min(free, (int(most) - int(used)) // 2**20) if most.isdigit() and used.isdigit() else free
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return file.read_text().strip()
     except OSError:
@@ -85,34 +87,35 @@ def _text(file: Path) -> str:
 class Room:
     """The room for streams; `running` returns the ids of running ones, perhaps with repetitions.
 
-    A group of streams that share a function counts as one. `joins` returns the group that a stream would join, or "".
+    A group of streams that share a function counts as one. `group_to_join` returns the group that a stream would
+    join, or "".
     """
 
     def __init__(
         self,
         capacity: Capacity,
         running: Callable[[], Iterable[str]],
-        joins: Callable[[str], str] = lambda _stream_id: "",
+        group_to_join: Callable[[str], str] = lambda _stream_id: "",
     ) -> None:
         self.capacity = capacity
         self._running = running
-        self._joins = joins
+        self._group_to_join = group_to_join
 
-    def running(self) -> int:
+    def count_running(self) -> int:
         """Returns the number of running streams and groups."""
         return len(set(self._running()))
 
     @property
-    def shown(self) -> str:
+    def running_in_words(self) -> str:
         """The running streams that have functions of their own, and the running groups, in words."""
         ids = set(self._running())
         counts = {"group": (groups := sum(map(is_group, ids))), "stream": len(ids) - groups}
         return " and ".join(counted(number, what) for what, number in counts.items() if number) or "no stream"
 
-    def admits(self, *stream_ids: str) -> bool:
-        """Returns whether the streams run already, have room, or join running groups."""
+    def can_hold(self, *stream_ids: str) -> bool:
+        """Returns whether the streams already run, fit on this machine, or join running groups."""
         streams = set(self._running())
-        fresh = sum(one not in streams and self._joins(one) not in streams for one in stream_ids)
+        fresh = sum(one not in streams and self._group_to_join(one) not in streams for one in stream_ids)
         return not fresh or len(streams) + fresh <= self.capacity.most
 
     @property
@@ -120,12 +123,12 @@ class Room:
         """The sentence with which a stream is refused."""
         return (
             f"This machine holds {counted(self.capacity.most, 'stream')}, or groups of them ({self.capacity.because}),"
-            f" and runs {self.shown}; stop one, or set {SETTING} to a higher number and restart the service."
+            f" and runs {self.running_in_words}; stop one, or set {SETTING} to a higher number and restart the service."
         )
 
 
 def most_places(definitions: Iterable[str]) -> int:
-    """Returns how many streams a group may have, as the definition of the machine says that takes a place; else 1."""
+    """Returns how many streams a group may have, by the definition of the machine that takes a place; or 1."""
     for definition in definitions:
         take = json.loads(definition).get("States", {}).get("Take place", {})
         most = take.get("Arguments", {}).get("ExpressionAttributeValues", {}).get(":most", {}).get("N", "")
@@ -134,10 +137,10 @@ def most_places(definitions: Iterable[str]) -> int:
     return 1
 
 
-def group_joined(stream_id: str, dynamodb: Callable[[], Any], control_table: str, most: int) -> str:
-    """Returns the group of the stream, or the one that it would join by a POST; a group has at most `most` streams.
+def find_group(stream_id: str, dynamodb: Callable[[], Any], control_table: str, most: int) -> str:
+    """Returns the group of the stream, or the group that it would join by a POST; "" if none is known.
 
-    Among groups with a free place it is the oldest, which the machine fills next. "" for a new, no, or an unknown one.
+    It is the oldest group with fewer than `most` streams, which the machine fills next.
     """
     if most == 1 or is_group(stream_id):
         return ""

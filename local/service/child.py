@@ -1,7 +1,7 @@
 """Keeps a child process of the service alive: starts it, watches it, restarts it, ends it.
 
-Invariants: between `start` and `stop` a dead child is replaced, or `on_failure` is called; `died` runs after the old
-child has ended and before the new one is spawned, so that nothing relies on the state of the old one.
+Invariants: between `start` and `stop` a dead child is replaced, or `on_failure` is called; `handle_death` runs after
+the old child has ended and before the new one is spawned, so that nothing relies on the state of the old one.
 """
 
 import asyncio
@@ -46,11 +46,11 @@ class Supervisor:
         """Starts the child, whose output goes into its log."""
         raise NotImplementedError
 
-    async def answers(self) -> None:
+    async def wait_until_answering(self) -> None:
         """Returns once the child answers."""
         raise NotImplementedError
 
-    def died(self) -> None:
+    def handle_death(self) -> None:
         """Runs after the old child has ended and before the new one is spawned."""
 
     @property
@@ -61,7 +61,7 @@ class Supervisor:
     async def start(self) -> None:
         """Returns once the child answers; if it does not start, raises a UserError that names its log."""
         self._process = await self._spawn()
-        await self._ready()
+        await self._wait_until_ready()
         self._task = asyncio.create_task(self._watch())
 
     async def stop(self) -> int | None:
@@ -93,9 +93,9 @@ class Supervisor:
         with self.log.open("wb") as log:
             return await self.spawn(log)
 
-    async def _ready(self) -> None:
+    async def _wait_until_ready(self) -> None:
         assert self._process is not None
-        answer = asyncio.create_task(self.answers())
+        answer = asyncio.create_task(self.wait_until_answering())
         death = asyncio.create_task(self._process.wait())
         done, pending = await asyncio.wait(
             {answer, death}, timeout=_READY_WITHIN_S, return_when=asyncio.FIRST_COMPLETED
@@ -124,7 +124,7 @@ class Supervisor:
                 return
             name = self.name[0].lower() + self.name[1:]
             self.say(f"{name} died ({self._process.returncode}); it restarts from {self.resumes_from}")
-            self.died()
+            self.handle_death()
             try:
                 self._process = await self._spawn()
             except OSError as problem:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from local import collection, own_hosts
-from local.aws_endpoints import OWN_KEYS, needs_embedded, require_others
+from local import garbage_collection, host_check
+from local.aws_endpoints import OWN_KEYS, check_endpoint_variables, needs_embedded
 from local.checkout import IS_CHECKOUT
 from local.listener import HOST, bind, port_of
 from local.metrics import export
@@ -25,7 +25,7 @@ from local.service import capacity, embedded_dynamodb, osls
 from local.service.backend import Sockets
 from local.service.embedded_aws import lock, try_lock
 from local.service.lifecycle import Service
-from local.service.redeploy import Redeploy, delivering
+from local.service.redeploy import Redeployment, delivering_profiles
 from local.service.screen import Screen
 from local.stack import Route
 from local.template import REGION
@@ -48,16 +48,16 @@ def read_options(environment: Mapping[str, str]) -> Options:
     """Returns the options, by default stage local, port 3000, folder .streamkeeper; raises UserError for a bad one."""
     port = read_port(environment)
     # A bad endpoint or number is reported before anything is started.
-    require_others(environment, range(port, port + 3))
+    check_endpoint_variables(environment, range(port, port + 3))
     capacity.read(environment)
-    own_hosts.more(environment)
-    export.read(environment)
-    profile_files.check_upstreams(folders.known(environment).values(), environment)
+    host_check.allowed_hosts(environment)
+    export.read_target(environment)
+    profile_files.check_upstreams(folders.known_profiles(environment).values(), environment)
     return Options(
         stage=environment.get("STREAMKEEPER_STAGE") or "local",
         port=port,
         data=Path(environment.get("STREAMKEEPER_DATA") or ".streamkeeper"),
-        profiles=folders.own(environment),
+        profiles=folders.own_folder(environment),
     )
 
 
@@ -74,7 +74,7 @@ def add(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if a signal ended the service, 1 if it failed; raises UserError."""
-    environment = folders.chosen(arguments)
+    environment = folders.environment_of(arguments)
     options = read_options(environment)
     osls.check(options.stage)
     screen = Screen()
@@ -82,20 +82,20 @@ def run(arguments: argparse.Namespace) -> int:
     with contextlib.ExitStack() as locked, contextlib.ExitStack() as held:
         locked.callback(screen.close)
         sockets = _bind(options.port, held)
-        screen.plain(f"Streamkeeper is starting, stage {options.stage} ...")
-        delivers_own = options.profiles is not None and bool(delivering(options.profiles))
+        screen.print_lines(f"Streamkeeper is starting, stage {options.stage} ...")
+        delivers_own = options.profiles is not None and bool(delivering_profiles(options.profiles))
         template = osls.template(options.stage, delivers=delivers_own)
         # The folder comes last, so that a failed start leaves none behind.
         lock_file = try_lock(options.data)
         if lock_file is None:
             # Meanwhile no request on the ports would be answered.
             held.close()
-            screen.plain(f"waiting for another run to release the data folder {options.data} ...")
+            screen.print_lines(f"waiting for another run to release the data folder {options.data} ...")
             lock_file = lock(options.data)
             sockets = _bind(options.port, held)
         locked.callback(lock_file.close)
         # Nearly everything that a start creates stays; `settle` resumes garbage collection afterwards.
-        with collection.paused():
+        with garbage_collection.no_garbage_collection():
             return asyncio.run(_serve(options, template, sockets, lock_file, environment, screen))
 
 
@@ -116,7 +116,9 @@ async def _serve(
     screen: Screen,
 ) -> int:
     end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    service = Service(options.data, template, sockets, lock_file, environment, screen, lambda: _end(end, _FORCED))
+    service = Service(
+        options.data, template, sockets, lock_file, environment, screen, lambda: _set_status(end, _FORCED)
+    )
     _listen_to_signals(end)
     following: asyncio.Task[None] | None = None
     try:
@@ -125,9 +127,11 @@ async def _serve(
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            welcome(options, service, screen)
+            print_welcome(options, service, screen)
             following = asyncio.create_task(
-                Redeploy(service.use_code, service.use_template, options.stage, screen.say, own=options.profiles).run()
+                Redeployment(
+                    service.deploy_code, service.deploy_template, options.stage, screen.say, own=options.profiles
+                ).run()
             )
         else:
             starting.cancel()
@@ -136,7 +140,7 @@ async def _serve(
         screen.say("stopping; Ctrl-C again to stop at once")
         return status
     finally:
-        _end(end, _FORCED)
+        _set_status(end, _FORCED)
         if following is not None:
             following.cancel()
         await service.stop()
@@ -153,7 +157,7 @@ def _listen_to_signals(end: "asyncio.Future[int]") -> None:
             # The children end by themselves once this process has ended.
             os._exit(_FORCED)
         first_s.append(loop.time())
-        _end(end, 0)
+        _set_status(end, 0)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # nohup(1) makes its program ignore SIGHUP, so that the service outlives its terminal. The shell of a script
@@ -162,12 +166,12 @@ def _listen_to_signals(end: "asyncio.Future[int]") -> None:
             loop.add_signal_handler(number, on_signal)
 
 
-def _end(end: "asyncio.Future[int]", status: int) -> None:
+def _set_status(end: "asyncio.Future[int]", status: int) -> None:
     if not end.done():
         end.set_result(status)
 
 
-def welcome(options: Options, service: Service, screen: Screen) -> None:
+def print_welcome(options: Options, service: Service, screen: Screen) -> None:
     """Prints what runs where, what it may lose, and what to do next."""
     api = f"http://{HOST}:{options.port}"
     aws = f"http://{HOST}:{port_of(service.sockets.aws)}"
@@ -188,7 +192,7 @@ def welcome(options: Options, service: Service, screen: Screen) -> None:
     ]
     if service.edges.is_enforcing:
         lines += [f"  Permissions    enforced; what was requested is in {options.data / RECORD}"]
-    if not service.backend.keeps_every_write:
+    if not service.backend.is_durable:
         lines += [
             "",
             "  The tables are saved about once a second: kill -9 may cost the writes since the last save.",
@@ -196,7 +200,7 @@ def welcome(options: Options, service: Service, screen: Screen) -> None:
         ]
     lines += _first_commands(api, path.replace("{streamId}", "demo"), service.signing_keys)
     lines += ["", "A changed file is deployed at once. Ctrl-C stops the service; streams resume at the next start.", ""]
-    screen.plain("\n".join(lines))
+    screen.print_lines("\n".join(lines))
 
 
 def _first_commands(api: str, demo: str, keys: tuple[str, str] | None) -> list[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from handlers.api.known_profiles import parts_of
 from handlers.profile.addresses import ProfileError
 from handlers.profile.parse import parse
-from local.functions.function_versions import files_of
+from local.functions.function_versions import read_code_files
 from local.profiles.profile_files import placeholders
 from local.stack import ProxyRoute, Route
 
@@ -63,11 +63,11 @@ class DeployedCode:
         """The names of the profiles, including broken ones, for which a POST says why."""
         return sorted(self._copy.profiles)
 
-    def begin(self) -> list[str]:
+    def make_first_copy(self) -> list[str]:
         """Makes the first copy and returns a line for each profile that is broken."""
         shutil.rmtree(self._folder, ignore_errors=True)
-        copy = self._new(self._root)
-        copy.code, copy.profiles = files_of(self._root / CODE), _profiles(*self._streams)
+        copy = self._new_copy(self._root)
+        copy.code, copy.profiles = read_code_files(self._root / CODE), _profiles(*self._streams)
         copy.refused = {name: reason for name, data in copy.profiles.items() if (reason := _problem(name, data))}
         self._copy = copy
         return [f"profile {name} is refused: {reason}" for name, reason in sorted(copy.refused.items())]
@@ -78,11 +78,11 @@ class DeployedCode:
         `start_problem` returns why a function cannot start from the copy in a folder, as a phrase, or "".
         """
         before, lines = self._copy, []
-        code, profiles = files_of(self._root / CODE), _profiles(*self._streams)
+        code, profiles = read_code_files(self._root / CODE), _profiles(*self._streams)
         refusal = _syntax_error({name: data for name, data in code.items() if before.code.get(name) != data})
         copy = None
         if not refusal and code != before.code:
-            copy = self._new(self._root)
+            copy = self._new_copy(self._root)
             refusal = start_problem(copy.folder)
         if refusal:
             if refusal != self._refused_code:
@@ -95,10 +95,10 @@ class DeployedCode:
         self._refused_code = refusal
         refused: dict[str, str] = {}
         for name in sorted({*profiles, *before.profiles}):
-            lines += self._profile(name, profiles, refused)
+            lines += self._update_profile(name, profiles, refused)
         if (code, profiles, refused) == (before.code, before.profiles, before.refused):
             return False, lines
-        copy = copy or self._new(before.folder)
+        copy = copy or self._new_copy(before.folder)
         for name in {*profiles, *_profiles(copy.folder / STREAMS)}:
             path = copy.folder / STREAMS / f"{name}.toml"
             path.unlink(missing_ok=True) if name not in profiles else path.write_bytes(profiles[name])
@@ -106,7 +106,7 @@ class DeployedCode:
         self._copy = copy
         return True, lines
 
-    def forget(self, used: Collection[Path]) -> None:
+    def remove_old_copies(self, used: Collection[Path]) -> None:
         """Removes earlier copies, except those from which functions still run, because these may still import."""
         for folder in self._folder.iterdir():
             if folder != self.folder and folder not in used:
@@ -119,14 +119,14 @@ class DeployedCode:
         parts = {name: ids for name, ids in parts.items() if ids and not _problem(name, self._copy.profiles[name])}
 
         def known(templates: Mapping[str, str]) -> dict[str, str]:
-            return {kind: with_names(text, self.names, parts) for kind, text in templates.items()}
+            return {kind: insert_profile_names(text, self.names, parts) for kind, text in templates.items()}
 
         return [
             route if isinstance(route, ProxyRoute) else replace(route, request_templates=known(route.request_templates))
             for route in compiled
         ]
 
-    def _profile(self, name: str, profiles: dict[str, bytes], refused: dict[str, str]) -> Iterator[str]:
+    def _update_profile(self, name: str, profiles: dict[str, bytes], refused: dict[str, str]) -> Iterator[str]:
         """Yields lines about one profile; a refused one keeps its former version in `profiles`."""
         former, was_refused = self._copy.profiles.get(name), self._copy.refused.get(name, "")
         if name not in profiles:
@@ -135,7 +135,7 @@ class DeployedCode:
         reason = _problem(name, profiles[name])
         if reason:
             refused[name] = reason
-            # One that was never sound stays as it is, so that a POST answers with the reason.
+            # A profile that was never valid stays as it is, so that a POST answers with the reason.
             sound = former is not None and not _problem(name, former)
             if reason != was_refused:
                 goes_on = ", its former version stays in use" if sound else ""
@@ -147,7 +147,7 @@ class DeployedCode:
         elif profiles[name] != former:
             yield f"profile {name} is redeployed: {HANDOVER}"
 
-    def _new(self, code_of: Path) -> _Copy:
+    def _new_copy(self, code_of: Path) -> _Copy:
         number = next(self._numbers)
         folder = self._folder / str(number)
         # Including compiled files, whose sources keep their times; otherwise a function would compile everything again.
@@ -158,7 +158,7 @@ class DeployedCode:
         return _Copy(folder)
 
 
-def with_names(template: str, names: list[str], parts: Mapping[str, Sequence[str]] = _NO_PARTS) -> str:
+def insert_profile_names(template: str, names: list[str], parts: Mapping[str, Sequence[str]] = _NO_PARTS) -> str:
     """Returns a request template with the profiles `names` instead of those it was compiled with.
 
     `parts` are the ids of those in which a stream is read, by its name.
@@ -168,8 +168,8 @@ def with_names(template: str, names: list[str], parts: Mapping[str, Sequence[str
     return _PARTS.sub(lambda _: f"{{{listed}}}", _NAMES.sub(joined, template))
 
 
-def by_upgrade(line: str) -> str:
-    """The line for streams with a version of their own, which only an upgrade changes."""
+def line_for_upgrade(line: str) -> str:
+    """Returns the line for streams with a version of their own, which only an upgrade changes."""
     said = line.replace(HANDOVER, "streams take it by `streamkeeper upgrade`")
     return f"{said}, after `streamkeeper upgrade`" if USABLE in line else said
 
@@ -181,7 +181,7 @@ def _profiles(*folders: Path) -> dict[str, bytes]:
 
 
 def _syntax_error(code: dict[str, bytes]) -> str:
-    """The first mistake as a phrase, or ""."""
+    """Returns the first mistake as a phrase, or ""."""
     for name, data in sorted(code.items()):
         if name.endswith(".py"):
             try:
@@ -194,7 +194,7 @@ def _syntax_error(code: dict[str, bytes]) -> str:
 
 
 def _problem(name: str, data: bytes) -> str:
-    """Why the profile is broken, as a phrase, or "". Variables need not be set."""
+    """Returns why the profile is broken, as a phrase, or "". Variables need not be set."""
     try:
         text = data.decode("utf-8")
         parse(name, tomllib.loads(text), placeholders(text))

@@ -16,15 +16,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import IO
 
-from local import own_hosts
+from local import host_check
 from local.checkout import CODE
 from local.listener import HOST, port_of
 from local.service.child import Supervisor
 from local.service.embedded_aws_child import NOT_SAVED
-from local.user_error import UserError, os_errors
+from local.user_error import UserError, explain_os_errors
 
 _WAIT_FOR_LOCK_S = 15.0
-_PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", own_hosts.VARIABLE)
+_PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", host_check.VARIABLE)
 
 
 def try_lock(folder: Path) -> IO[str] | None:
@@ -32,7 +32,7 @@ def try_lock(folder: Path) -> IO[str] | None:
 
     The lock lasts until every process that inherited the descriptor has ended.
     """
-    with os_errors(f"The data folder {folder} cannot be used", "; set STREAMKEEPER_DATA"):
+    with explain_os_errors(f"The data folder {folder} cannot be used", "; set STREAMKEEPER_DATA"):
         # The embedded Secrets Manager stores its secrets here in plain text.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = (folder / "lock").open("a")
@@ -98,7 +98,7 @@ class EmbeddedAws(Supervisor):
             self.say(f"the embedded AWS {reason}: {self.log} says why")
         return status
 
-    def died(self) -> None:
+    def handle_death(self) -> None:
         """Closes queued connections, whose clients know a newer state than the restored one."""
         self._on_death()
         with contextlib.suppress(BlockingIOError):
@@ -125,7 +125,7 @@ class EmbeddedAws(Supervisor):
             env=self._environment(),
         )
 
-    async def answers(self) -> None:
+    async def wait_until_answering(self) -> None:
         """Returns once it is healthy. The socket already listens, so this waits in its queue for the child."""
         reader, writer = await asyncio.open_connection(HOST, port_of(self._listening))
         writer.write(b"GET /_ministack/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")

@@ -1,8 +1,8 @@
 """Runs DynamoDB as a child process that loses no write: dynoxide, one binary that writes to SQLite.
 
 Every acknowledged write is on disk, so no SIGKILL loses one. npm installs the binary as an optional dependency; if a
-machine has no build, `program` returns None and the embedded AWS holds the tables. Invariants: the address stays the
-same when the child is restarted; only one child uses a data folder, because it holds the folder's lock.
+machine has no build, `find_program` returns None and the embedded AWS holds the tables. Invariants: the address stays
+the same when the child is restarted; only one child uses a data folder, because it holds the folder's lock.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ from local.service.child import Supervisor
 
 # By `sys.platform` and `platform.machine()`.
 _BUILDS = {("linux", "x86_64"): "linux-x64"}
-_ASK_AGAIN_S = 0.02
+_POLL_S = 0.02
 
 
-def program(root: Path) -> Path | None:
+def find_program(root: Path) -> Path | None:
     """Returns the binary in the project's node_modules; None if npm installed no build for this machine."""
     build = _BUILDS.get((sys.platform, platform.machine()))
     if build is None:
@@ -34,18 +34,18 @@ def program(root: Path) -> Path | None:
 
 
 def remedy() -> str:
-    """Returns what to do where there is no `program`."""
+    """Returns what to do if `find_program` returns None."""
     build = _BUILDS.get((sys.platform, platform.machine()))
     install = f"After `npm install @dynoxide/{build}` in this folder it costs none."
     return install if build else "Dynoxide, which loses nothing, has no build for this machine."
 
 
-def database(folder: Path) -> Path:
+def database_file(folder: Path) -> Path:
     """Returns the file with the tables of a data folder."""
     return folder / "dynamodb.sqlite"
 
 
-def elsewhere(folder: Path, *, is_embedded: bool) -> list[str]:
+def unreadable_tables(folder: Path, *, is_embedded: bool) -> list[str]:
     """Returns lines about tables that this run cannot read, because runs with and without dynoxide have different ones.
 
     `is_embedded` says whether the embedded DynamoDB has the tables of this run; or else the embedded AWS has them, and
@@ -54,8 +54,10 @@ def elsewhere(folder: Path, *, is_embedded: bool) -> list[str]:
     note = folder / "tables-apart"
     if not is_embedded:
         note.touch()
-        lines = [f"ALERT: the tables in {database(folder)} cannot be read without dynoxide: this run uses new ones"]
-        return lines if database(folder).exists() else []
+        lines = [
+            f"ALERT: the tables in {database_file(folder)} cannot be read without dynoxide: this run uses new ones"
+        ]
+        return lines if database_file(folder).exists() else []
     if not note.exists():
         return []
     return [
@@ -105,7 +107,7 @@ class EmbeddedDynamoDB(Supervisor):
     async def spawn(self, log: IO[bytes]) -> asyncio.subprocess.Process:
         """Starts dynoxide, bound to this process, with nothing of the user's environment."""
         # The child works in the folder of the code.
-        file = database(self._folder).resolve()
+        file = database_file(self._folder).resolve()
         arguments = ["--host", self._host, "--port", str(self._port), "--db-path", str(file)]
         bond = [sys.executable, "-m", "local.bootstrap", "--exec", str(os.getpid())]
         return await asyncio.create_subprocess_exec(
@@ -121,11 +123,11 @@ class EmbeddedDynamoDB(Supervisor):
             env={name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ},
         )
 
-    async def answers(self) -> None:
+    async def wait_until_answering(self) -> None:
         """Returns once the port answers HTTP at all."""
         line = b""
         while not line.startswith(b"HTTP/"):
-            await asyncio.sleep(_ASK_AGAIN_S)
+            await asyncio.sleep(_POLL_S)
             with contextlib.suppress(OSError):
                 reader, writer = await asyncio.open_connection(self._host, self._port)
                 writer.write(b"GET / HTTP/1.1\r\nHost: dynamodb\r\nConnection: close\r\n\r\n")

@@ -1,9 +1,9 @@
 """Calls functions with the records of a table's stream, as Lambda's event source mappings do.
 
 The function is also called by its schedule, more often than on AWS. Sources: AWS Lambda Developer Guide, "Using AWS
-Lambda with Amazon DynamoDB"; Amazon DynamoDB Developer Guide, "Reading and processing a stream". Invariants: a place is
-on disk before a record behind it is read; the records of a shard are handled in order, and after all those of its
-parent; every failure is reported, and tried again.
+Lambda with Amazon DynamoDB"; Amazon DynamoDB Developer Guide, "Reading and processing a stream". Invariants: a position
+is on disk before a later record is read; the records of a shard are handled in order, and after all those of its
+parent; every failure is reported, and the call is repeated.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from local.aws_endpoints import STREAMS, Endpoints
-from local.functions.created import write_whole
+from local.functions.created_functions import replace_json_file
 from local.functions.sandbox import Answer
 from local.simulation.table_stream import Record, as_event
 from local.stack import EventSource
@@ -29,11 +29,11 @@ POLL_S = 0.25
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.25, 30.0
 # Records that cannot be noted for this long are reported.
 ALERT_AFTER_S = 60.0
-# On AWS it is a minute. Here it is sooner, because a person waits after the service was killed with unanswered bells.
+# On AWS it is a minute. Here it is sooner, because a person waits for what a killed service left undelivered.
 SWEEP_S = 20.0
 # botocore requires sequence numbers of this length, which AWS's have.
 _DIGITS = 21
-_GONE = ("TrimmedDataAccessException", "ResourceNotFoundException")
+_TRIMMED = ("TrimmedDataAccessException", "ResourceNotFoundException")
 
 Invoke = Callable[[str, bytes], Awaitable[Answer]]
 
@@ -47,15 +47,16 @@ class Shard:
     parent: str | None = field(default=None, compare=False)
 
     @property
-    def of_stream(self) -> tuple[str, str]:
-        """The shard in this stream; a table's next stream may continue it."""
+    def stream_and_id(self) -> tuple[str, str]:
+        """The shard within this stream; a table's next stream may continue it."""
         return self.stream_arn, self.id
 
 
-class Places:
+class ShardPositions:
     """How far each shard was delivered, in a file.
 
-    If the server of the streams forgets them at its end (ministack), so must this, because numbers begin again.
+    If the server of the streams forgets them when it ends (ministack), the file is removed, because numbers begin
+    again.
     """
 
     def __init__(self, file: Path, *, is_kept: bool = True) -> None:
@@ -68,18 +69,18 @@ class Places:
             self._places = json.loads(file.read_text(encoding="utf-8"))
 
     def get(self, shard: Shard) -> str | None:
-        """The sequence number of the last finished record, or None."""
+        """Returns the sequence number of the last finished record, or None."""
         return self._places.get(shard.id)
 
     def set(self, shard: Shard, number: str) -> None:
-        """Keeps the number; it is on disk when this returns."""
+        """Saves the number; it is on disk when this returns."""
         with self._writing:
             places = {**self._places, shard.id: number}
-            write_whole(self._file, places)
+            replace_json_file(self._file, places)
             self._places = places
 
 
-class Streams:
+class TableStream:
     """Reads the stream of a table."""
 
     def __init__(self, endpoints: Endpoints, table: str) -> None:
@@ -87,7 +88,7 @@ class Streams:
         self._table = table
 
     def shards(self) -> list[Shard]:
-        """The shards of the table's present stream; none if it has no stream."""
+        """Returns the shards of the table's present stream; none if the table has no stream."""
         table = self._endpoints.client("dynamodb").describe_table(TableName=self._table)["Table"]
         arn = table.get("LatestStreamArn")
         if not arn or not table.get("StreamSpecification", {}).get("StreamEnabled"):
@@ -101,7 +102,7 @@ class Streams:
             begin = {"ExclusiveStartShardId": page["LastEvaluatedShardId"]}
 
     def records(self, shard: Shard, after: str | None, limit: int) -> tuple[list[Record], bool]:
-        """The records behind `after`, or from the oldest on; and whether these are the last ones.
+        """Returns the records after `after`, or from the oldest on, and whether these are the last ones.
 
         "If set to null, the shard has been closed and the requested iterator will not return any more data."
         """
@@ -114,9 +115,9 @@ class Streams:
         return answer["Records"], not answer.get("NextShardIterator")
 
 
-def readable(shards: Sequence[Shard], ended: Collection[tuple[str, str]]) -> list[Shard]:
-    """Those that may be read: a child once its parent has ended, or was forgotten by DynamoDB."""
-    unread = {shard.id: shard for shard in shards if shard.of_stream not in ended}
+def readable_shards(shards: Sequence[Shard], ended: Collection[tuple[str, str]]) -> list[Shard]:
+    """Returns the shards that may be read: a child once its parent has ended, or was forgotten by DynamoDB."""
+    unread = {shard.id: shard for shard in shards if shard.stream_and_id not in ended}
     return [shard for shard in unread.values() if shard.parent not in unread]
 
 
@@ -124,7 +125,12 @@ class EventSourceMapping:
     """One event source mapping; `say` prints a line."""
 
     def __init__(
-        self, source: EventSource, streams: Streams, places: Places, invoke: Invoke, say: Callable[[str], None]
+        self,
+        source: EventSource,
+        streams: TableStream,
+        places: ShardPositions,
+        invoke: Invoke,
+        say: Callable[[str], None],
     ) -> None:
         self._source = source
         self._streams = streams
@@ -132,9 +138,9 @@ class EventSourceMapping:
         self._invoke = invoke
         self._say = say
         self._ended: set[tuple[str, str]] = set()
-        self._forgotten: set[tuple[tuple[str, str], str | None]] = set()  # places that the stream no longer has
+        self._forgotten: set[tuple[tuple[str, str], str | None]] = set()  # positions that the stream no longer has
         self._has_ended = asyncio.Event()
-        self._said = ""
+        self._reported_problem = ""
 
     async def run(self) -> None:
         """Reads and calls until it is cancelled."""
@@ -143,11 +149,11 @@ class EventSourceMapping:
             while True:
                 try:
                     self._has_ended.clear()
-                    for shard in readable(await asyncio.to_thread(self._streams.shards), self._ended):
+                    for shard in readable_shards(await asyncio.to_thread(self._streams.shards), self._ended):
                         if shard not in pumps or pumps[shard].done():
                             pumps[shard] = asyncio.create_task(self._pump(shard))
                 except Exception as problem:
-                    self._failed(problem)
+                    self._report_failure(problem)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._has_ended.wait(), LONGEST_BACKOFF_S if pumps else POLL_S)
         finally:
@@ -155,9 +161,9 @@ class EventSourceMapping:
                 pump.cancel()
 
     async def _pump(self, shard: Shard) -> None:
-        """Returns once the shard has ended and all of it is done."""
+        """Delivers the records of a shard until it has ended and all are delivered."""
         backoff_s = waited_s = 0.0
-        while shard.of_stream not in self._ended:
+        while shard.stream_and_id not in self._ended:
             before = self._places.get(shard)
             done = await self._step(shard)
             if done is None:
@@ -170,55 +176,59 @@ class EventSourceMapping:
                 waited_s += backoff_s
                 await asyncio.sleep(backoff_s)
                 continue
-            if waited_s >= ALERT_AFTER_S or self._said:
-                self._said = ""
+            if waited_s >= ALERT_AFTER_S or self._reported_problem:
+                self._reported_problem = ""
                 self._say(f"{self._source.function} works again: the waiting work is done")
             backoff_s = waited_s = 0.0
-            if not done and shard.of_stream not in self._ended:
+            if not done and shard.stream_and_id not in self._ended:
                 await asyncio.sleep(POLL_S)
 
     async def _step(self, shard: Shard) -> int | None:
-        """The number of records that are done now; None if a call failed completely or in part."""
+        """Returns the number of records delivered now; None if a call failed completely or in part."""
         try:
             records, is_last = await self._read(shard)
-            # A killed function is called again from the saved place.
-            if not await self._call([record for record in records if matches(record, self._source.filters)]):
+            # A killed function is called again from the saved position.
+            if not await self._invoke_function(
+                [record for record in records if matches_filters(record, self._source.filters)]
+            ):
                 return None
             if records:
                 await asyncio.to_thread(self._places.set, shard, records[-1]["dynamodb"]["SequenceNumber"])
         except Exception as problem:
-            self._failed(problem)
+            self._report_failure(problem)
             return None
         if is_last:
             # All of it is done, and it is closed.
-            self._ended.add(shard.of_stream)
+            self._ended.add(shard.stream_and_id)
             self._has_ended.set()
         return len(records)
 
     async def _read(self, shard: Shard) -> tuple[list[Record], bool]:
-        """As `Streams.records`, from the saved place, or from the oldest record if that is forgotten."""
+        """Returns as `TableStream.records` does, from the saved position, or from the oldest record if that is
+        forgotten.
+        """
         after = self._places.get(shard)
-        if (place := (shard.of_stream, after)) not in self._forgotten:
+        if (place := (shard.stream_and_id, after)) not in self._forgotten:
             try:
                 return await asyncio.to_thread(self._streams.records, shard, after, self._source.batch_size)
             except ClientError as problem:
-                if problem.response["Error"]["Code"] not in _GONE or after is None:
+                if problem.response["Error"]["Code"] not in _TRIMMED or after is None:
                     raise
             self._forgotten.add(place)
             self._say(f"ALERT: the stream of {self._source.table} has dropped events before they were delivered")
         return await asyncio.to_thread(self._streams.records, shard, None, self._source.batch_size)
 
-    def _failed(self, problem: Exception) -> None:
-        """Reports what stopped it, once; a service that is away for a moment is not reported."""
+    def _report_failure(self, problem: Exception) -> None:
+        """Reports a problem once; a service that is unavailable for a moment is not reported."""
         if isinstance(problem, BotoCoreError | ClientError):
             return
         words = f"{type(problem).__name__}: {problem}"
-        if words != self._said:
+        if words != self._reported_problem:
             self._say(f"ALERT: nothing reaches {self._source.function} for now; it is tried again: {words}")
-        self._said = words
+        self._reported_problem = words
 
-    async def _call(self, records: Sequence[Record]) -> bool:
-        """Whether the function accepted the records, of which there may be none."""
+    async def _invoke_function(self, records: Sequence[Record]) -> bool:
+        """Returns whether the function accepted the records, of which there may be none."""
         if not records:
             return True
         try:
@@ -229,25 +239,29 @@ class EventSourceMapping:
         return answer.function_error is None
 
     async def sweep(self) -> None:
-        """Calls the function by its schedule until it is cancelled, which also rings what an earlier run left."""
+        """Calls the function by its schedule until it is cancelled; the function then also delivers what an earlier run
+        left.
+        """
         while True:
             await asyncio.sleep(SWEEP_S)
             with contextlib.suppress(UnknownFunction, TooManyRequests):
                 await self._invoke(self._source.function, b'{"sweep": true}')
 
 
-def matches(record: Mapping[str, Any], filters: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether one of the filters, if there are any, matches the record.
+def matches_filters(record: Mapping[str, Any], filters: Iterable[Mapping[str, Any]]) -> bool:
+    """Returns whether one of the filters, if there are any, matches the record.
 
     Only the rules that the template uses are implemented: texts, and `prefix`.
     """
     several = list(filters)
-    return not several or any(_matches(record, one) for one in several)
+    return not several or any(_matches_pattern(record, one) for one in several)
 
 
-def _matches(value: Any, pattern: Any) -> bool:
+def _matches_pattern(value: Any, pattern: Any) -> bool:
     if isinstance(pattern, dict):
-        return isinstance(value, dict) and all(_matches(value.get(name), inner) for name, inner in pattern.items())
+        return isinstance(value, dict) and all(
+            _matches_pattern(value.get(name), inner) for name, inner in pattern.items()
+        )
     return any(
         isinstance(value, str) and value.startswith(rule["prefix"]) if isinstance(rule, dict) else value == rule
         for rule in pattern
@@ -255,9 +269,9 @@ def _matches(value: Any, pattern: Any) -> bool:
 
 
 class Mappings:
-    """The mappings of one run, each a task that calls a function; their places are in the folder `data`.
+    """The mappings of one run, each a task that calls a function; their positions are in the folder `data`.
 
-    `is_kept` says whether the server of the tables' streams keeps them after its end; `say` prints a line.
+    `is_kept` says whether the server of the tables' streams keeps them when it ends; `say` prints a line.
     """
 
     def __init__(self, endpoints: Endpoints, data: Path, say: Callable[[str], None], *, is_kept: bool) -> None:
@@ -267,16 +281,16 @@ class Mappings:
         self._is_kept = is_kept
         self._tasks: list[asyncio.Task[None]] = []
 
-    def begin(self, sources: Iterable[EventSource], invoke: Invoke) -> None:
+    def start(self, sources: Iterable[EventSource], invoke: Invoke) -> None:
         """Lets the streams of tables call functions, unless they already do."""
         for source in sources if not self._tasks else ():
-            places = Places(self._data / f"event-source-{source.function}.json", is_kept=self._is_kept)
-            streams = Streams(self._endpoints, source.table)
+            places = ShardPositions(self._data / f"event-source-{source.function}.json", is_kept=self._is_kept)
+            streams = TableStream(self._endpoints, source.table)
             mapping = EventSourceMapping(source, streams, places, invoke, self._say)
             self._tasks += [asyncio.create_task(mapping.run()), asyncio.create_task(mapping.sweep())]
 
-    def end(self) -> None:
-        """Ends them."""
+    def stop(self) -> None:
+        """Stops the mappings."""
         for task in self._tasks:
             task.cancel()
         self._tasks = []

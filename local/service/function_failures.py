@@ -14,7 +14,7 @@ from typing import Any
 _PREFIXES = ("Task", "LambdaFunction")
 # The errors of a function that was killed, and those after which it may still run.
 _KILLED = ("Sandbox.Timedout", "Runtime.ExitError")
-_UNHEARD = ("Lambda.Unknown", "States.Timeout")
+_UNANSWERED = ("Lambda.Unknown", "States.Timeout")
 _REQUEST = re.compile(r"^RequestId: \S+ Error: ")
 
 
@@ -31,14 +31,14 @@ class Failure:
     @property
     def reason(self) -> str:
         """A phrase that says why, the same for the same cause in any lane or request."""
-        if self.error in _UNHEARD:
+        if self.error in _UNANSWERED:
             return "its function did not answer"
         return "its function was killed" if self.error in _KILLED else self.message or self.error
 
     @property
     def is_certain(self) -> bool:
         """Whether the function is known to have ended."""
-        return self.error not in _UNHEARD
+        return self.error not in _UNANSWERED
 
 
 class Failures:
@@ -48,7 +48,7 @@ class Failures:
         self._read = 0
         self._open: dict[int, tuple[str, int]] = {}
 
-    def new(self, history: Sequence[Mapping[str, Any]]) -> list[Failure]:
+    def read_new(self, history: Sequence[Mapping[str, Any]]) -> list[Failure]:
         """Returns the failures of functions since the last call; `history` is complete, oldest event first."""
         failures = []
         for event in history[self._read :]:
@@ -57,7 +57,7 @@ class Failures:
             details = event.get(f"{kind[:1].lower()}{kind[1:]}EventDetails", {})
             match kind.removeprefix(prefix) if prefix else "":
                 case "Scheduled":
-                    lane = _lane(details, "parameters" if prefix == "Task" else "input")
+                    lane = _lane_of(details, "parameters" if prefix == "Task" else "input")
                     if lane is not None:
                         self._open[event["id"]] = (lane, event["timestamp"])
                 case "Started" if previous in self._open:
@@ -66,13 +66,13 @@ class Failures:
                     self._open.pop(previous, None)
                 case "Failed" | "TimedOut" if previous in self._open:
                     lane, from_ms = self._open.pop(previous)
-                    message = sentence(details.get("cause") or "")
+                    message = message_of_cause(details.get("cause") or "")
                     failures.append(Failure(lane, from_ms, event["timestamp"], details.get("error", ""), message))
         self._read = len(history)
         return failures
 
 
-def _lane(scheduled: Mapping[str, Any], member: str) -> str | None:
+def _lane_of(scheduled: Mapping[str, Any], member: str) -> str | None:
     """The lane in a function's input, B by default; None for a Task that calls no function."""
     if scheduled.get("resourceType", "lambda") != "lambda":
         return None
@@ -84,7 +84,7 @@ def _lane(scheduled: Mapping[str, Any], member: str) -> str | None:
     return lane if isinstance(lane, str) and lane else "B"
 
 
-def sentence(cause: str) -> str:
+def message_of_cause(cause: str) -> str:
     """Returns the message of the exception in a Cause, or the Cause itself."""
     try:
         message = json.loads(cause)["errorMessage"]

@@ -26,13 +26,13 @@ from starlette.routing import Route as Path
 
 from handlers.api.answers import JSON
 from handlers.api.problems import Problem
-from local import own_hosts
+from local import host_check
 from local.api_client import live_tail
 from local.service import lambda_proxy
 from local.service.capacity import Room
-from local.service.signature_check import SignatureCheck, Signed
+from local.service.signature_check import SignatureCheck, SignedRequest
 from local.service.vtl import Call, TemplateFailure, render
-from local.stack import ACTION, GENERATED, GatewayResponse, ProxyRoute, Route
+from local.stack import DEFAULT_TEMPLATE, START_SYNC, GatewayResponse, ProxyRoute, Route
 from local.template import ACCOUNT
 from states_language.server import Executions, Refusal, TooManyRequests, is_name
 
@@ -56,13 +56,13 @@ CheckStream = Callable[[str], Problem | None]
 CallStates = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
-class _Anything(StringConvertor):
+class _AnyPath(StringConvertor):
     """Any path; Starlette's own matches none whose decoded text has a line end."""
 
     regex = "(?s:.*)"
 
 
-register_url_convertor("anything", _Anything())
+register_url_convertor("anything", _AnyPath())
 
 
 class Gateway:
@@ -82,7 +82,7 @@ class Gateway:
         room: Room,
         signature: SignatureCheck,
     ) -> None:
-        self.serve(routes, responses)
+        self.set_routes(routes, responses)
         self._signature = signature
         self._executions = executions
         self._room = room
@@ -91,12 +91,12 @@ class Gateway:
         self._starting = asyncio.Lock()
         self._invoke = invoke
         self.app = Starlette(
-            routes=[Path("/health", self._health), Path("/{path:anything}", self._any, methods=_METHODS)]
+            routes=[Path("/health", self._health), Path("/{path:anything}", self._handle, methods=_METHODS)]
         )
 
-    def serve(self, routes: Iterable[Route | ProxyRoute], responses: Iterable[GatewayResponse]) -> None:
+    def set_routes(self, routes: Iterable[Route | ProxyRoute], responses: Iterable[GatewayResponse]) -> None:
         """Replaces the routes, and the answers without an integration."""
-        self._own = {response.kind: response for response in responses}
+        self._responses_by_kind = {response.kind: response for response in responses}
         # A method of its own comes before ANY.
         ordered = sorted(routes, key=lambda route: route.method == "ANY")
         self._routes = [(route, route.path.strip("/").split("/")) for route in ordered]
@@ -105,25 +105,29 @@ class Gateway:
         running = self._executions.running()
         return JSONResponse({"status": "ok", "running": [known.opening.arn for known in running]})
 
-    async def _any(self, request: Request) -> Response:
+    async def _handle(self, request: Request) -> Response:
         # The path is split before decoding, so an encoded slash stays within its part; parts are decoded later.
         parts = lambda_proxy.raw_path(request).strip("/").split("/")
         for route, pattern in self._routes:
-            values = _match(pattern, parts)
+            values = _match_path(pattern, parts)
             if values is not None and route.method in (request.method, "ANY"):
                 context = _context(route.path, request)
                 content = await request.body()
                 if route.needs_signature:
-                    signed = Signed(request.method, lambda_proxy.raw_target(request), request.headers, content)
+                    signed = SignedRequest(request.method, lambda_proxy.raw_target(request), request.headers, content)
                     if problem := self._signature.problem(signed, datetime.now(UTC)):
                         return self._answer(problem[0], context, problem[1])
                 body = content.decode("utf-8", "replace")
                 if isinstance(route, Route):
-                    return await self._start(route, values, request, body, context)
-                event = lambda_proxy.event(request, route.path, values, context, body)
-                if route.method == "GET" and route.path.endswith("/events") and live_tail.wants(request.headers):
-                    return await live_tail.tail(*self._pages(route, event))
-                return await self._proxied(route, event)
+                    return await self._call_state_machine(route, values, request, body, context)
+                event = lambda_proxy.proxy_event(request, route.path, values, context, body)
+                if (
+                    route.method == "GET"
+                    and route.path.endswith("/events")
+                    and live_tail.accepts_event_stream(request.headers)
+                ):
+                    return await live_tail.stream_pages(*self._page_reader(route, event))
+                return await self._invoke_proxy(route, event)
         # API Gateway's answer for a route that does not exist.
         return self._answer("MISSING_AUTHENTICATION_TOKEN", _context("", request))
 
@@ -131,8 +135,10 @@ class Gateway:
         """Returns the answer of this kind; `context` has the names of `$context`, `sentence` replaces API Gateway's."""
         status, own = _OWN[kind]
         message = sentence or own
-        generated = GatewayResponse(kind, None, {}, GENERATED)
-        chosen = self._own.get(kind) or self._own.get(f"DEFAULT_{status // 100}XX", generated)
+        generated = GatewayResponse(kind, None, {}, DEFAULT_TEMPLATE)
+        chosen = self._responses_by_kind.get(kind) or self._responses_by_kind.get(
+            f"DEFAULT_{status // 100}XX", generated
+        )
         error = {"message": message, "messageString": json.dumps(message), "responseType": kind}
 
         def value(match: re.Match[str]) -> str:
@@ -144,24 +150,24 @@ class Gateway:
         text = _VARIABLE.sub(value, chosen.template)
         return Response(text, chosen.status or status, chosen.headers, media_type=JSON)
 
-    async def _proxied(self, route: ProxyRoute, event: Any) -> Response:
+    async def _invoke_proxy(self, route: ProxyRoute, event: Any) -> Response:
         try:
-            return lambda_proxy.response(await self._invoke(route.function, json.dumps(event).encode()))
+            return lambda_proxy.proxy_response(await self._invoke(route.function, json.dumps(event).encode()))
         except (lambda_proxy.MalformedResult, TooManyRequests):
             return self._answer("DEFAULT_5XX", event["requestContext"])
 
-    def _pages(self, route: ProxyRoute, event: Any) -> tuple[live_tail.Page, str]:
+    def _page_reader(self, route: ProxyRoute, event: Any) -> tuple[live_tail.Page, str]:
         """Returns what reads a page of events in JSON from behind any position, and the requested position."""
         query = event["queryStringParameters"] or {}
 
         async def page(after: str) -> Response:
-            return await self._proxied(
+            return await self._invoke_proxy(
                 route, event | {"headers": {"Accept": JSON}, "queryStringParameters": query | {"after": after}}
             )
 
         return page, event["headers"].get("Last-Event-ID") or query.get("after", "")
 
-    async def _start(
+    async def _call_state_machine(
         self, route: Route, path: Mapping[str, str], request: Request, body: str, context: dict[str, Any]
     ) -> Response:
         problem = self._check_stream(unquote(path["streamId"])) if "streamId" in path else None
@@ -169,36 +175,36 @@ class Gateway:
         template = route.request_templates.get(kind)
         if template is None and route.passthrough != "WHEN_NO_MATCH":
             return self._answer("UNSUPPORTED_MEDIA_TYPE", context)
-        call = Call(body, path, dict(lambda_proxy.query(request)), dict(request.headers), context)
+        call = Call(body, path, dict(lambda_proxy.query_parameters(request)), dict(request.headers), context)
         try:
             start = json.loads(render(template, call) if template is not None else body or "{}")
             if problem is not None and is_name(start.get("name") or "-"):
                 # The template accepted it, but its profile is wrong, or has changed since the template was compiled.
-                return own_hosts.answer(problem, context["extendedRequestId"])
+                return host_check.problem_response(problem, context["extendedRequestId"])
             if problem is None and "streamId" in path:
                 return await self._start_stream(route, unquote(path["streamId"]), start, call)
-            return _mapped(route, 200, await self._states(ACTION, start), call)
+            return _integration_response(route, 200, await self._states(START_SYNC, start), call)
         except (TemplateFailure, ValueError, KeyError, TypeError, AttributeError):
             return self._answer("API_CONFIGURATION_ERROR", context)
         except Refusal as refusal:
-            return _mapped(route, 400, {"__type": refusal.code, "message": str(refusal)}, call)
+            return _integration_response(route, 400, {"__type": refusal.code, "message": str(refusal)}, call)
 
     async def _start_stream(self, route: Route, stream_id: str, start: dict[str, Any], call: Call) -> Response:
         # One at a time: nothing else may start between the check of the room and the start.
         async with self._starting:
             parts = json.loads(start.get("input") or "{}").get("parts", [stream_id])
-            if not await asyncio.to_thread(self._room.admits, *parts):
+            if not await asyncio.to_thread(self._room.can_hold, *parts):
                 retry = {"Retry-After": str(_RETRY_AFTER_S)}
                 problem = Problem("full", self._room.refusal, headers=retry)
-                return own_hosts.answer(problem, call.context["extendedRequestId"])
-            answer = await self._states(ACTION, start)
-        streams = {"streams": {"running": self._room.running(), "most": self._room.capacity.most}}
+                return host_check.problem_response(problem, call.context["extendedRequestId"])
+            answer = await self._states(START_SYNC, start)
+        streams = {"streams": {"running": self._room.count_running(), "most": self._room.capacity.most}}
         if isinstance(output := json.loads(answer.get("output", "null")), dict):
             answer["output"] = json.dumps(output | streams)
-        return _mapped(route, 200, answer, call)
+        return _integration_response(route, 200, answer, call)
 
 
-def _match(pattern: list[str], parts: list[str]) -> dict[str, str] | None:
+def _match_path(pattern: list[str], parts: list[str]) -> dict[str, str] | None:
     if len(pattern) != len(parts):
         return None
     values: dict[str, str] = {}
@@ -230,7 +236,7 @@ def _context(resource_path: str, request: Request) -> dict[str, Any]:
     }
 
 
-def _mapped(route: Route, status: int, answer: Mapping[str, Any], call: Call) -> Response:
+def _integration_response(route: Route, status: int, answer: Mapping[str, Any], call: Call) -> Response:
     """The integration response whose pattern matches the integration's status, or else the default, 200."""
     text = json.dumps(answer)
     patterns = [(str(one.get("SelectionPattern") or ""), one) for one in route.responses]

@@ -13,7 +13,7 @@ from handlers.api.connection_records import Records
 from handlers.api.verdict import counted, spelled
 from handlers.connection.lease import unconnected_ms
 from handlers.store.stream_records import StreamRecords
-from local.service.stream_view import Alerted, alerts
+from local.service.stream_view import AlertReporter, alerts
 from timeline import picture
 from timeline.coverage import Gap
 
@@ -29,9 +29,9 @@ class GroupView:
     members: int = 0
     away: dict[str, int] = field(default_factory=dict)
     gaps: dict[str, list[Gap]] = field(default_factory=dict)
-    _kept: set[str] = field(default_factory=set)  # streams that were connected once
+    _connected_once: set[str] = field(default_factory=set)  # streams that were connected once
     _alerted: set[str] = field(default_factory=set)
-    _said: Alerted = field(default_factory=Alerted)
+    _alert_reporter: AlertReporter = field(default_factory=AlertReporter)
     _began_ms: int = 0
 
     def check(self, records: StreamRecords, now_ms: int, since_ms: int, alert_after_ms: int) -> list[str]:
@@ -48,12 +48,14 @@ class GroupView:
         self.members = len(streams)
         lengths_ms = {one: unconnected_ms(records.lease, now_ms) for one, records in streams.items()}
         away = {one: now_ms - length_ms for one, length_ms in lengths_ms.items() if length_ms}
-        gone = sorted((away.keys() - self.away.keys()) & self._kept)
-        back = sorted(one for one in streams if one not in away and (one in self.away or one not in self._kept))
-        for one in self._kept.intersection(back):
+        gone = sorted((away.keys() - self.away.keys()) & self._connected_once)
+        back = sorted(
+            one for one in streams if one not in away and (one in self.away or one not in self._connected_once)
+        )
+        for one in self._connected_once.intersection(back):
             to_ms = _opened_ms(streams[one]) or now_ms
             self.gaps.setdefault(one, []).append(Gap(self.away[one], max(to_ms, self.away[one]), ""))
-        self._kept = (self._kept | set(back)) & streams.keys()
+        self._connected_once = (self._connected_once | set(back)) & streams.keys()
         self.away = away | {one: min(at_ms, self.away.get(one, at_ms)) for one, at_ms in away.items()}
         kept = {one: [gap for gap in gaps if gap.to_ms > since_ms] for one, gaps in self.gaps.items() if one in streams}
         self.gaps = {one: gaps for one, gaps in kept.items() if gaps}
@@ -62,24 +64,26 @@ class GroupView:
         late = sorted(one for one, at_ms in self.away.items() if now_ms - max(at_ms, self._began_ms) >= alert_after_ms)
         fresh = [one for one in late if one not in self._alerted]
         self._alerted = set(late)
-        news = [f"group {self.group}: {_named(gone)} not connected"] if gone else []
-        news += [f"group {self.group}: {_named(back)} connected"] if back else []
+        news = [f"group {self.group}: {_name_streams(gone)} not connected"] if gone else []
+        news += [f"group {self.group}: {_name_streams(back)} connected"] if back else []
         if fresh:
-            news.append(f"ALERT: group {self.group}: {_named(fresh)} not connected for {spelled(alert_after_ms)}")
+            news.append(
+                f"ALERT: group {self.group}: {_name_streams(fresh)} not connected for {spelled(alert_after_ms)}"
+            )
         for one, each in streams.items():
-            news += self._said.fresh(one, {} if one in away else alerts(each, now_ms))
+            news += self._alert_reporter.new_lines(one, {} if one in away else alerts(each, now_ms))
         return news
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """Returns how many streams share the function, and how many are connected."""
         return f"{counted(self.members, 'stream')} in one function, {self.members - len(self.away)} connected"
 
-    def drawn(self, since_ms: int, now_ms: int, width: int) -> list[str]:
+    def draw(self, since_ms: int, now_ms: int, width: int) -> list[str]:
         """Returns a line for each stream with a gap since then, and a line with their names."""
         gaps = {
             one: [*self.gaps.get(one, ()), *([Gap(self.away[one], now_ms, "")] if one in self.away else [])]
-            for one in sorted(self.gaps.keys() | (self.away.keys() & self._kept))
+            for one in sorted(self.gaps.keys() | (self.away.keys() & self._connected_once))
         }
         shown = dict(list(gaps.items())[:MOST_DRAWN])
         rows = [[Gap(max(0, g.from_ms - since_ms), g.to_ms - since_ms, "") for g in each] for each in shown.values()]
@@ -94,7 +98,7 @@ def _opened_ms(records: Records) -> int | None:
     return max((one.opened_ms for one in records.connections if one.opened_ms is not None), default=None)
 
 
-def _named(streams: Sequence[str]) -> str:
+def _name_streams(streams: Sequence[str]) -> str:
     """The streams with their verb, some by name."""
     more = len(streams) - MOST_NAMED
     names = ", ".join(streams[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -20,9 +20,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from local.functions.created import BadPackage, CreatedFunction
-from local.functions.function_pool import Pool, named
-from local.permissions.needs import read_object
+from local.functions.created_functions import BadPackage, CreatedFunction
+from local.functions.function_pool import FunctionPool, split_function_name
+from local.permissions.needs import parse_object
 from local.stack import Function
 from local.template import ACCOUNT, REGION
 from states_language.server import UnknownFunction
@@ -32,107 +32,107 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HANDLER = re.compile(r"[^\s.]+(?:\.[^\s.]+)+")
 _RUNTIME = re.compile(r"python3\.\d+")
 # Settings that functions here do not support; the template's functions have none either.
-_NEVER = ("Layers", "FileSystemConfigs", "ImageConfig")
+_UNSUPPORTED = ("Layers", "FileSystemConfigs", "ImageConfig")
 _TEMPLATE = "{} is a function of serverless.yml: change it there, and it is deployed within seconds."
 
 
-class Unacceptable(ValueError):
+class InvalidFunctionRequest(ValueError):
     """The request is refused; the message is a sentence."""
 
 
 class LambdaFunctions:
     """The answers about functions, their versions and aliases."""
 
-    def __init__(self, functions: Pool) -> None:
+    def __init__(self, functions: FunctionPool) -> None:
         self._functions = functions
         self._created, self._versions = functions.created, functions.versions
         name = f"{FUNCTIONS}/{{name}}"
         self.routes = [
             Route(FUNCTIONS, self._create, methods=["POST"]),
-            Route(FUNCTIONS, self._every, methods=["GET"]),
-            Route(f"{FUNCTIONS}/", self._every, methods=["GET"]),
-            Route(name, self._one, methods=["GET", "DELETE"]),
-            Route(f"{name}/configuration", self._one, methods=["GET"]),
+            Route(FUNCTIONS, self._list, methods=["GET"]),
+            Route(f"{FUNCTIONS}/", self._list, methods=["GET"]),
+            Route(name, self._get_or_delete, methods=["GET", "DELETE"]),
+            Route(f"{name}/configuration", self._get_or_delete, methods=["GET"]),
             Route(f"{name}/code", self._update, methods=["PUT"]),
             Route(f"{name}/versions", self._publish, methods=["POST"]),
             Route(f"{name}/aliases/{{alias}}", self._alias, methods=["GET", "PUT"]),
         ]
 
     async def _create(self, request: Request) -> Response:
-        table = read_object(await request.body())
+        table = parse_object(await request.body())
         try:
-            wanted, package = _wanted(table), _package(table.get("Code"))
+            wanted, package = _parse_function(table), _decode_zip(table.get("Code"))
             if wanted.function.name in self._functions:
                 message = f"Function already exist: {wanted.function.name}"
                 return lambda_error(409, "ResourceConflictException", message)
             known = await asyncio.to_thread(self._created.put, wanted, package)
-        except (Unacceptable, BadPackage) as problem:
-            return _refused(problem)
-        return JSONResponse(_configuration(known), 201)
+        except (InvalidFunctionRequest, BadPackage) as problem:
+            return _invalid_parameter(problem)
+        return JSONResponse(_describe_created(known), 201)
 
     async def _update(self, request: Request) -> Response:
         name = _name(request)
         known = self._created.get(name)
         try:
             if known is None and name in self._functions:
-                raise Unacceptable(_TEMPLATE.format(name))
+                raise InvalidFunctionRequest(_TEMPLATE.format(name))
             if known is None:
-                return missing(f"Function not found: {arn(name)}")
-            package = _package(read_object(await request.body()))
-            return JSONResponse(_configuration(await asyncio.to_thread(self._created.put, known, package)))
-        except (Unacceptable, BadPackage) as problem:
-            return _refused(problem)
+                return not_found(f"Function not found: {arn(name)}")
+            package = _decode_zip(parse_object(await request.body()))
+            return JSONResponse(_describe_created(await asyncio.to_thread(self._created.put, known, package)))
+        except (InvalidFunctionRequest, BadPackage) as problem:
+            return _invalid_parameter(problem)
 
-    async def _one(self, request: Request) -> Response:
+    async def _get_or_delete(self, request: Request) -> Response:
         name = _name(request)
-        found = _all(self._functions).get(name)
+        found = _describe_all(self._functions).get(name)
         if found is None:
-            return missing(f"Function not found: {arn(name)}")
+            return not_found(f"Function not found: {arn(name)}")
         if request.method == "DELETE":
             if self._created.get(name) is None:
-                return _refused(Unacceptable(_TEMPLATE.format(name)))
+                return _invalid_parameter(InvalidFunctionRequest(_TEMPLATE.format(name)))
             await asyncio.to_thread(self._created.delete, name)
             return Response(status_code=204)
         is_whole = not request.url.path.endswith("/configuration")
         return JSONResponse({"Configuration": found, "Code": {}} if is_whole else found)
 
-    async def _every(self, _: Request) -> Response:
-        return JSONResponse({"Functions": list(_all(self._functions).values())})
+    async def _list(self, _: Request) -> Response:
+        return JSONResponse({"Functions": list(_describe_all(self._functions).values())})
 
     async def _publish(self, request: Request) -> Response:
         name = _name(request)
         try:
             version = await asyncio.to_thread(self._functions.publish, name)
         except UnknownFunction:
-            return missing(f"Function not found: {name}")
+            return not_found(f"Function not found: {name}")
         return JSONResponse({"FunctionName": name, "FunctionArn": arn(name, version), "Version": version}, 201)
 
     async def _alias(self, request: Request) -> Response:
         name, alias = _name(request), request.path_params["alias"]
         if request.method == "PUT":
-            wanted = read_object(await request.body()).get("FunctionVersion")
-            if wanted is not None and not self._versions.point(name, alias, str(wanted)):
-                return missing(f"Function not found: {arn(name, str(wanted))}")
+            wanted = parse_object(await request.body()).get("FunctionVersion")
+            if wanted is not None and not self._versions.set_alias(name, alias, str(wanted)):
+                return not_found(f"Function not found: {arn(name, str(wanted))}")
         if (version := self._versions.alias(name, alias)) is None:
-            return missing(f"Cannot find alias arn: {arn(name, alias)}")
+            return not_found(f"Cannot find alias arn: {arn(name, alias)}")
         return JSONResponse({"AliasArn": arn(name, alias), "Name": alias, "FunctionVersion": version})
 
 
 def _name(request: Request) -> str:
-    return named(request.path_params["name"])[0]
+    return split_function_name(request.path_params["name"])[0]
 
 
-def _wanted(table: Mapping[str, Any]) -> CreatedFunction:
+def _parse_function(table: Mapping[str, Any]) -> CreatedFunction:
     """The function without its code; raises Unacceptable."""
     runtime = table.get("Runtime")
     if not isinstance(runtime, str) or not _RUNTIME.fullmatch(runtime):
-        raise Unacceptable(f"Runtime must be one of Python's here, such as python3.13, not {runtime!r}.")
-    for name in _NEVER:
+        raise InvalidFunctionRequest(f"Runtime must be one of Python's here, such as python3.13, not {runtime!r}.")
+    for name in _UNSUPPORTED:
         if table.get(name):
-            raise Unacceptable(f"{name} is not supported here: a function has the files of its zip alone.")
+            raise InvalidFunctionRequest(f"{name} is not supported here: a function has the files of its zip alone.")
     variables = (table.get("Environment") or {}).get("Variables") or {}
     if not isinstance(variables, dict) or not all(isinstance(value, str) for value in variables.values()):
-        raise Unacceptable("Environment.Variables must be a mapping of texts.")
+        raise InvalidFunctionRequest("Environment.Variables must be a mapping of texts.")
     function = Function(
         _text(table, "FunctionName", _NAME),
         _text(table, "Handler", _HANDLER),
@@ -147,7 +147,7 @@ def _wanted(table: Mapping[str, Any]) -> CreatedFunction:
 def _text(table: Mapping[str, Any], name: str, pattern: re.Pattern[str]) -> str:
     value = table.get(name)
     if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise Unacceptable(f"{name} must match {pattern.pattern}, which {value!r} does not.")
+        raise InvalidFunctionRequest(f"{name} must match {pattern.pattern}, which {value!r} does not.")
     return value
 
 
@@ -155,26 +155,28 @@ def _number(table: Mapping[str, Any], name: str, least: int, most: int) -> int:
     """A number from 1 on; `least`, which is Lambda's default, if it is absent."""
     value = table.get(name, least)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise Unacceptable(f"{name} must be a whole number from 1 to {most}, not {value!r}.")
+        raise InvalidFunctionRequest(f"{name} must be a whole number from 1 to {most}, not {value!r}.")
     return value
 
 
-def _package(code: Any) -> bytes:
+def _decode_zip(code: Any) -> bytes:
     """The zip; raises Unacceptable."""
     try:
         return base64.b64decode(code["ZipFile"], validate=True)
     except (KeyError, TypeError, binascii.Error):
         words = "Code must be given as ZipFile: neither an object of a bucket nor an image is read here."
-        raise Unacceptable(words) from None
+        raise InvalidFunctionRequest(words) from None
 
 
-def _all(functions: Pool) -> dict[str, dict[str, Any]]:
+def _describe_all(functions: FunctionPool) -> dict[str, dict[str, Any]]:
     """The configuration of each function, by its name."""
-    own = {function.name: _shown(function) for function in functions.functions}
-    return own | {one.function.name: _configuration(one) for one in functions.created if one.function.name not in own}
+    own = {function.name: _describe(function) for function in functions.functions}
+    return own | {
+        one.function.name: _describe_created(one) for one in functions.created if one.function.name not in own
+    }
 
 
-def _shown(function: Function) -> dict[str, Any]:
+def _describe(function: Function) -> dict[str, Any]:
     return {
         "FunctionName": function.name,
         "FunctionArn": arn(function.name),
@@ -189,8 +191,8 @@ def _shown(function: Function) -> dict[str, Any]:
     }
 
 
-def _configuration(created: CreatedFunction) -> dict[str, Any]:
-    return _shown(created.function) | {
+def _describe_created(created: CreatedFunction) -> dict[str, Any]:
+    return _describe(created.function) | {
         "Runtime": created.runtime,
         "Role": created.role,
         "Description": created.description,
@@ -200,7 +202,7 @@ def _configuration(created: CreatedFunction) -> dict[str, Any]:
     }
 
 
-def _refused(problem: Exception) -> Response:
+def _invalid_parameter(problem: Exception) -> Response:
     return lambda_error(400, "InvalidParameterValueException", str(problem))
 
 
@@ -210,7 +212,7 @@ def lambda_error(status: int, code: str, message: str, **more: str) -> Response:
     return Response(text, status, media_type="application/json", headers={"x-amzn-ErrorType": code})
 
 
-def missing(message: str) -> Response:
+def not_found(message: str) -> Response:
     """The error for something that does not exist."""
     return lambda_error(404, "ResourceNotFoundException", message)
 

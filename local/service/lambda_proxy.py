@@ -27,13 +27,13 @@ class MalformedResult(Exception):
     """The function failed, or its result is not a response."""
 
 
-def event(request: Request, resource: str, path: Mapping[str, str], context: Mapping[str, Any], body: str) -> Any:
+def proxy_event(request: Request, resource: str, path: Mapping[str, str], context: Mapping[str, Any], body: str) -> Any:
     """Returns the event; source: "Input format of a Lambda function for proxy integration" of API Gateway's guide.
 
     `path` has the values of the path's parameters. They and the whole path stay encoded, as in a REST API of AWS; the
     query is decoded. Absent values are None, where the guide says null.
     """
-    pairs = query(request)
+    pairs = query_parameters(request)
     headers = {name: request.headers[name] for name in HEADERS if name in request.headers}
     several: dict[str, list[str]] = {}
     for name, value in pairs:
@@ -66,12 +66,12 @@ def raw_target(request: Request) -> str:
     return raw_path(request) + (f"?{query}" if query else "")
 
 
-def query(request: Request) -> list[tuple[str, str]]:
+def query_parameters(request: Request) -> list[tuple[str, str]]:
     """Returns the parameters of the query in their order, decoded."""
     return parse_qsl(request.scope["query_string"].decode("ascii", "replace"), keep_blank_values=True)
 
 
-def response(answer: Answer) -> Response:
+def proxy_response(answer: Answer) -> Response:
     """Returns the HTTP response; raises MalformedResult."""
     try:
         if answer.function_error is not None:

@@ -18,29 +18,29 @@ from handlers.connection.lease import LEASE_TTL_READS
 from handlers.repair.work import RepairWork
 from handlers.store.stream_records import StreamRecords
 from handlers.watching.orphan_recovery import StepFunctions as OwnStates
-from local import own_hosts
+from local import host_check
 from local.aws_endpoints import Endpoints, needs_dynamodb
 from local.checkout import CODE
-from local.functions.function_pool import Pool
+from local.functions.function_pool import FunctionPool
 from local.listener import Listener, port_of
 from local.metrics import export
 from local.metrics.collector import Collector
-from local.metrics.service import Metrics
+from local.metrics.service import MetricsService
 from local.permissions import guard
 from local.profiles import folders, profile_files
 from local.service import capacity
 from local.service.aws_server import AwsServer
 from local.service.backend import Backend, FunctionAddresses, Sockets
-from local.service.capacity import group_joined, most_places
-from local.service.deployed_code import STREAMS, DeployedCode, by_upgrade
+from local.service.capacity import find_group, most_places
+from local.service.deployed_code import STREAMS, DeployedCode, line_for_upgrade
 from local.service.event_sources import Mappings
 from local.service.gateway import Gateway
-from local.service.left_streams import LeftStreams, repair_overdue, stream_of
 from local.service.live_view import LiveView
 from local.service.screen import Screen
 from local.service.signature_check import SignatureCheck
-from local.stack import ProxyRoute, Route, read
-from local.upstreams import played_auth
+from local.service.stream_recovery import StreamRecovery, repair_due_gaps, stream_id_of
+from local.stack import ProxyRoute, Route, read_stack
+from local.upstreams import auth_servers
 from local.upstreams.demo_streams import Upstreams
 from local.user_error import UserError
 from states_language import Machine
@@ -68,7 +68,7 @@ class Service:
         environment: Mapping[str, str], screen: Screen, on_failure: Callable[[], None],
     ) -> None:  # fmt: skip
         self.sockets = sockets
-        self.stack = read(template, {})
+        self.stack = read_stack(template, {})
         self._template = template
         self._data = data
         self._environment = environment
@@ -76,20 +76,20 @@ class Service:
         self._screen = screen
         self._on_failure = on_failure
         self.backend = Backend(
-            data, sockets.embedded_aws, lock_file, environment, self._aws_died, self._aws_restarted, self._failed,
-            screen.say,
+            data, sockets.embedded_aws, lock_file, environment, self._aws_died, self._aws_restarted,
+            self._report_failure, screen.say,
         )  # fmt: skip
         self.endpoints = self.backend.endpoints
-        self.edges = guard.at_edges(environment, template, data, screen.say)
+        self.edges = guard.make_guard(environment, template, data, screen.say)
         self._addresses = FunctionAddresses(self.endpoints, sockets, environment, is_guarded=self.edges.is_enforcing)
-        self._machines = _loaded(self.stack.machines)
-        self._code = DeployedCode(CODE, data / "code", folders.SHIPPED, folders.own(environment))
+        self._machines = _load_machines(self.stack.machines)
+        self._code = DeployedCode(CODE, data / "code", folders.SHIPPED, folders.own_folder(environment))
         self._clock = RealClock()
-        self._pool: Pool | None = None
+        self._pool: FunctionPool | None = None
         self._listeners: list[Listener] = []
         self._closers: list[Callable[[], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._mappings = Mappings(self.endpoints, data, screen.say, is_kept=self.backend.keeps_every_write)
+        self._mappings = Mappings(self.endpoints, data, screen.say, is_kept=self.backend.is_durable)
         self._executions: Executions | None = None
         self._step_functions: StepFunctions | None = None
         self._gateway: Gateway | None = None
@@ -97,38 +97,38 @@ class Service:
     async def start(self) -> None:
         """Returns once requests are answered and the streams of an earlier run are resumed; raises UserError."""
         queue_urls = self._addresses.queues(await self.backend.start(self.stack))
-        self.stack = read(self._template, queue_urls)
-        secret = f"{self._variable('SECRETS_PREFIX')}{played_auth.PROFILE}"
-        await asyncio.to_thread(self.backend.put_secret, secret, played_auth.SECRET)
-        for line in await asyncio.to_thread(self._code.begin):
+        self.stack = read_stack(self._template, queue_urls)
+        secret = f"{self._variable('SECRETS_PREFIX')}{auth_servers.PROFILE}"
+        await asyncio.to_thread(self.backend.put_secret, secret, auth_servers.SECRET)
+        for line in await asyncio.to_thread(self._code.make_first_copy):
             self._screen.say(line)
         variables = self._addresses.variables()
-        functions = self.edges.functions(self.stack.functions)
+        functions = self.edges.with_access_keys(self.stack.functions)
         logs = self._data / "logs"
-        pool = self._pool = Pool(functions, variables, self._code.folder, logs, aliases=self.stack.aliases)
+        pool = self._pool = FunctionPool(functions, variables, self._code.folder, logs, aliases=self.stack.aliases)
         # Made here for the machine that answers POSTs; otherwise the first POST, and everything with it, would wait.
         await asyncio.to_thread(self.endpoints.client, "stepfunctions")
-        executions = self._join(pool)
+        executions = self._connect_parts(pool)
         own = Endpoints({}, self._addresses.aws)
         # The local Step Functions has no quota.
         states = OwnStates(lambda: own.client("stepfunctions"), self._variable("STATE_MACHINE_ARN"), lambda: None)
-        streams = LeftStreams(
-            executions, lambda: (self.endpoints.tables(), self._variable("CONTROL_TABLE")), states,
+        streams = StreamRecovery(
+            executions, lambda: (self.endpoints.table_client(), self._variable("CONTROL_TABLE")), states,
             self._room(executions), self._screen.say, shares_tables=not needs_dynamodb(self._environment),
         )  # fmt: skip
-        left = await streams.wanted()
+        left = await streams.executions_to_resume()
         for listener in self._listeners:
             await listener.start()
         settle()
         streams.resume(left)
-        work = lambda: RepairWork(self.endpoints.tables(), self._variable("CONTROL_TABLE"))  # noqa: E731
-        overdue = repair_overdue(
+        work = lambda: RepairWork(self.endpoints.table_client(), self._variable("CONTROL_TABLE"))  # noqa: E731
+        overdue = repair_due_gaps(
             work, lambda stream: pool.invoke(self._variable("REPAIR_FUNCTION"), json.dumps({"stream": stream}).encode())
         )
         self._tasks += [asyncio.create_task(streams.run()), asyncio.create_task(overdue)]
-        self._mappings.begin(self.stack.event_sources, pool.invoke)
+        self._mappings.start(self.stack.event_sources, pool.invoke)
 
-    async def use_code(self) -> list[str]:
+    async def deploy_code(self) -> list[str]:
         """Gives all new functions the present code and profiles; returns lines about the changes."""
         assert self._pool is not None
         assert self._gateway is not None
@@ -139,20 +139,20 @@ class Service:
 
         changed, lines = await asyncio.to_thread(self._code.deploy, start_problem)
         if changed:
-            pool.renew(task_root=self._code.folder)
-            self._gateway.serve(self._routes(), self.stack.gateway_responses)
+            pool.replace_sandboxes(task_root=self._code.folder)
+            self._gateway.set_routes(self._routes(), self.stack.gateway_responses)
         if pool.versions.is_pinned:
-            lines = [by_upgrade(line) for line in lines]
-        await asyncio.to_thread(self._code.forget, pool.task_roots)
-        self._mappings.begin(self.stack.event_sources, pool.invoke)
+            lines = [line_for_upgrade(line) for line in lines]
+        await asyncio.to_thread(self._code.remove_old_copies, pool.task_roots)
+        self._mappings.start(self.stack.event_sources, pool.invoke)
         return lines
 
-    async def use_template(self, template: Mapping[str, Any]) -> list[str]:
+    async def deploy_template(self, template: Mapping[str, Any]) -> list[str]:
         """Applies a template and returns the names of what changed; a UserError changes nothing."""
-        stack = read(template, {})
-        loaded = _loaded(stack.machines)
+        stack = read_stack(template, {})
+        loaded = _load_machines(stack.machines)
         queue_urls = await asyncio.to_thread(self.backend.provision, stack)
-        stack, before = read(template, self._addresses.queues(queue_urls)), self.stack
+        stack, before = read_stack(template, self._addresses.queues(queue_urls)), self.stack
         assert self._pool is not None
         assert self._gateway is not None
         assert self._step_functions is not None
@@ -160,13 +160,13 @@ class Service:
         self._template, self.stack = template, stack
         changed = [function.name for function in stack.functions if function not in before.functions]
         if changed or len(stack.functions) != len(before.functions):
-            self._pool.renew(self.edges.functions(stack.functions))
-        changed += self.edges.use(template)
+            self._pool.replace_sandboxes(self.edges.with_access_keys(stack.functions))
+        changed += self.edges.use_template(template)
         if stack.event_sources != before.event_sources:
             # They resume once the functions have the profiles from which the template was made.
-            self._mappings.end()
+            self._mappings.stop()
             changed.append("the delivery")
-        self._gateway.serve(self._routes(), self.stack.gateway_responses)
+        self._gateway.set_routes(self._routes(), self.stack.gateway_responses)
         if self._routes() != routes:
             changed.append("the API")
         return changed + self._step_functions.deploy(loaded)
@@ -177,7 +177,7 @@ class Service:
             listener.stop_accepting()
         for task in self._tasks:
             task.cancel()
-        self._mappings.end()
+        self._mappings.stop()
         if self._executions is not None:
             self._executions.close()
         if self._pool is not None:
@@ -187,11 +187,11 @@ class Service:
         await asyncio.gather(*(listener.close() for listener in self._listeners))
         await self.backend.stop()
 
-    def _join(self, pool: Pool) -> Executions:
+    def _connect_parts(self, pool: FunctionPool) -> Executions:
         def changed(known: KnownExecution) -> None:
-            watch.changed(known)
-            if known.closing is None and stream_of(known):
-                self._screen.say(f"{room.shown} running; there is room for about {room.capacity.most:,}")
+            watch.report_execution(known)
+            if known.closing is None and stream_id_of(known):
+                self._screen.say(f"{room.running_in_words} running; there is room for about {room.capacity.most:,}")
 
         step_functions = self._step_functions = StepFunctions(self._data, self._clock, self._machines, changed)
         executions = self._executions = step_functions.executions
@@ -199,20 +199,23 @@ class Service:
         after_s = int(self._variable("UNCONNECTED_AFTER_S") or NEVER_S)
         watch = LiveView(executions, self.endpoints, self._variable("CONTROL_TABLE"), self._screen, after_s)
         integrations = TaskPerformer(pool.invoke, self.endpoints.client, step_functions)
-        executions.perform = self.edges.performing(integrations.perform, self.endpoints.client)
-        aws = AwsServer(step_functions, pool, self.endpoints, room.admits)
+        executions.perform = self.edges.guard_tasks(integrations.perform, self.endpoints.client)
+        aws = AwsServer(step_functions, pool, self.endpoints, room.can_hold)
         gateway = self._gateway = Gateway(
             self._routes(), self.stack.gateway_responses, executions, self._check_stream,
-            self.edges.calling(step_functions.call), pool.invoke, room, SignatureCheck(*self.endpoints.key_pair),
+            self.edges.guard_api_calls(step_functions.call), pool.invoke, room,
+            SignatureCheck(*self.endpoints.key_pair)
         )  # fmt: skip
-        metrics = Metrics(self._collector(executions), export.read(self._environment), self._screen.say)
+        metrics = MetricsService(self._collector(executions), export.read_target(self._environment), self._screen.say)
         gateway.app.routes.insert(0, metrics.route)
         upstreams = Upstreams(lambda client: upstream_listener.reset(client))
-        hosts = own_hosts.more(self._environment)
+        hosts = host_check.allowed_hosts(self._environment)
         # The demonstration streams may be behind a proxy; at the AWS endpoint, the host name may begin with a bucket.
-        upstream_listener = Listener(upstreams.app, self.sockets.upstreams, hosts, own_hosts.LOOPBACK, has_sockets=True)
+        upstream_listener = Listener(
+            upstreams.app, self.sockets.upstreams, hosts, host_check.LOOPBACK, has_sockets=True
+        )
         buckets = f".localhost:{port_of(self.sockets.aws)}"
-        aws_listener = Listener(self.edges.serving(aws.app), self.sockets.aws, hosts, (buckets,))
+        aws_listener = Listener(self.edges.guard_endpoint(aws.app), self.sockets.aws, hosts, (buckets,))
         self._listeners = [upstream_listener, aws_listener, Listener(gateway.app, self.sockets.api, hosts)]
         self._closers = [upstreams.close, aws.close, integrations.close]
         self._tasks = [asyncio.create_task(watch.run()), asyncio.create_task(metrics.run())]
@@ -223,12 +226,16 @@ class Service:
         since_ms = time.time_ns() // 1_000_000
         renewed_s = max(float(self._variable(name)) for name in ("LEASE_EVERY_S", "PROGRESS_EVERY_S"))
         return Collector(
-            lambda: StreamRecords(self.endpoints.tables(), table, events),
-            lambda: map(stream_of, executions.running()),
+            lambda: StreamRecords(self.endpoints.table_client(), table, events),
+            lambda: map(stream_id_of, executions.running()),
             # A later template may have the table.
-            lambda: Sinks(self.endpoints.tables(), one, events) if (one := self._variable("DELIVERY_TABLE")) else None,
+            lambda: (
+                Sinks(self.endpoints.table_client(), one, events) if (one := self._variable("DELIVERY_TABLE")) else None
+            ),
             lambda stream_id: profile_files.sinks_of(stream_id, self._streams_folder),
-            lambda: [stream_of(one) for one in executions.all() if one.closing and one.closing.stopped_ms >= since_ms],
+            lambda: [
+                stream_id_of(one) for one in executions.all() if one.closing and one.closing.stopped_ms >= since_ms
+            ],
             round(LEASE_TTL_READS * renewed_s * 1000),
         )
 
@@ -236,12 +243,12 @@ class Service:
         def joins(stream_id: str) -> str:
             most = most_places(machine.definition for machine in self.stack.machines)
             control_table = self._variable("CONTROL_TABLE")
-            return group_joined(stream_id, self.endpoints.tables, control_table, most)
+            return find_group(stream_id, self.endpoints.table_client, control_table, most)
 
-        return capacity.Room(self.capacity, lambda: filter(None, map(stream_of, executions.running())), joins)
+        return capacity.Room(self.capacity, lambda: filter(None, map(stream_id_of, executions.running())), joins)
 
     def _check_stream(self, stream_id: str) -> Problem | None:
-        problem = profile_files.check(stream_id, self._streams_folder, self._addresses.upstreams)
+        problem = profile_files.find_problem(stream_id, self._streams_folder, self._addresses.upstreams)
         # The machine that answers a POST finds a profile in the bucket, and the function checks it.
         has_bucket = problem is not None and problem.kind == "unknown-stream" and self._variable("PROFILES_BUCKET")
         return None if has_bucket else problem
@@ -266,23 +273,23 @@ class Service:
 
     def _aws_died(self) -> None:
         # The functions know a newer state than the restored one; new functions resume from the restored cursor.
-        if self._pool is not None and self.backend.loses_writes:
+        if self._pool is not None and self.backend.can_lose_writes:
             self._pool.kill_all()
 
     async def _aws_restarted(self) -> None:
         with contextlib.suppress(UserError):
             await asyncio.to_thread(self.backend.provision, self.stack)
-        if self._pool is not None and self.backend.loses_writes:
+        if self._pool is not None and self.backend.can_lose_writes:
             # The server of the tables has forgotten their streams.
-            self._mappings.end()
-            self._mappings.begin(self.stack.event_sources, self._pool.invoke)
+            self._mappings.stop()
+            self._mappings.start(self.stack.event_sources, self._pool.invoke)
 
-    def _failed(self, sentence: str) -> None:
+    def _report_failure(self, sentence: str) -> None:
         self._screen.say(sentence)
         self._on_failure()
 
 
-def _loaded(machines: Iterable[StateMachine]) -> dict[str, tuple[StateMachine, Machine]]:
+def _load_machines(machines: Iterable[StateMachine]) -> dict[str, tuple[StateMachine, Machine]]:
     try:
         return loaded_stack(machines)
     except Refusal as problem:

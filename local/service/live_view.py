@@ -19,12 +19,12 @@ from handlers.errors import StoreUnavailable
 from handlers.group import is_group
 from handlers.store.stream_records import StreamRecords
 from local.aws_endpoints import Endpoints
-from local.observers import harmless
-from local.service.function_failures import Failure, Failures, sentence
+from local.observers import suppress_failures
+from local.service.function_failures import Failure, Failures, message_of_cause
 from local.service.group_view import GroupView
-from local.service.left_streams import stream_of
 from local.service.screen import Screen
-from local.service.stream_view import Alerted, StreamView, alerts
+from local.service.stream_recovery import stream_id_of
+from local.service.stream_view import AlertReporter, StreamView, alerts
 from states_language.server import Closing, Executions, KnownExecution
 from timeline import picture, spans
 from timeline.coverage import Connection, gaps
@@ -49,16 +49,16 @@ class LiveView:
         self._control_table = control_table
         self._screen = screen
         self._unconnected_after_ms = unconnected_after_s * 1000
-        self._said = Alerted()
+        self._alert_reporter = AlertReporter()
         self._views: dict[str, StreamView] = {}
         self._groups: dict[str, GroupView] = {}
         self._spans: dict[str, tuple[int, list[spans.Span]]] = {}
         self._failures: dict[str, Failures] = {}
         self._changed = asyncio.Event()
 
-    def changed(self, known: KnownExecution) -> None:
+    def report_execution(self, known: KnownExecution) -> None:
         """Prints that an execution started or ended."""
-        stream_id = stream_of(known)
+        stream_id = stream_id_of(known)
         stream = f" for the stream {stream_id!r}" if stream_id else ""
         if known.closing is None:
             self._screen.say(f"execution {known.opening.name} started{stream}")
@@ -68,7 +68,7 @@ class LiveView:
         self._changed.set()
 
     async def run(self) -> None:
-        """Shows until it is cancelled."""
+        """Shows the lanes until it is cancelled."""
         while True:
             await self._changed.wait()
             # Cleared before the checks, so that an execution that starts during the last check is shown too.
@@ -77,16 +77,16 @@ class LiveView:
                 await self._check_safely()
                 await asyncio.sleep(CHECK_EVERY_S)
             await self._check_safely()
-            self._screen.show(None)
+            self._screen.show_picture(None)
 
     async def _check_safely(self) -> None:
-        with harmless("the live view"):
+        with suppress_failures("the live view"):
             await self._check()
 
     async def _check(self) -> None:
         running = self._executions.running()
-        streams = {stream: known for known in running if (stream := stream_of(known))}
-        failed = self._failed(running)
+        streams = {stream: known for known in running if (stream := stream_id_of(known))}
+        failed = self._new_failures(running)
         for stream_id, known in streams.items():
             self._views.setdefault(stream_id, StreamView(stream_id, known.opening.started_ms))
         found: dict[str, Records] = {}
@@ -100,7 +100,7 @@ class LiveView:
             for news in view.update(records, now_ms(), failed.get(stream_id, []), losses):
                 self._screen.say(news)
             if records is not None:
-                for line in self._said.fresh(stream_id, self._alerts(view, records)):
+                for line in self._alert_reporter.new_lines(stream_id, self._alerts(view, records)):
                     self._screen.say(line)
         for news in groups:
             self._screen.say(news)
@@ -110,11 +110,11 @@ class LiveView:
         shown = {known.opening.arn for known in streams.values()}
         self._spans = {arn: kept for arn, kept in self._spans.items() if arn in shown}
         if self._screen.interactive and streams:
-            self._screen.show(Group(*(self._drawn(known) for known in streams.values())))
+            self._screen.show_picture(Group(*(self._draw(known) for known in streams.values())))
 
     def _read(self, stream_ids: list[str]) -> tuple[dict[str, Records], list[str]]:
         """The records of each single stream, and the news of each group."""
-        table = StreamRecords(self._endpoints.tables(), self._control_table)
+        table = StreamRecords(self._endpoints.table_client(), self._control_table)
         alone = [one for one in stream_ids if not is_group(one)]
         read, at_ms = table.read_for_status(alone), now_ms()
         found = {one: records for one in alone if (records := read(one)) is not None}
@@ -135,18 +135,18 @@ class LiveView:
             shown[f"stuck at {rest.same_end}"] = words
         return shown
 
-    def _failed(self, running: list[KnownExecution]) -> dict[str, list[Failure]]:
+    def _new_failures(self, running: list[KnownExecution]) -> dict[str, list[Failure]]:
         """The failures of functions since the last check, by stream."""
         kept, self._failures = self._failures, {}
         failures: dict[str, list[Failure]] = {}
         for known in running:
             reader = self._failures[known.opening.arn] = kept.get(known.opening.arn) or Failures()
-            failures.setdefault(stream_of(known), []).extend(reader.new(self._executions.history(known)))
+            failures.setdefault(stream_id_of(known), []).extend(reader.read_new(self._executions.history(known)))
         return failures
 
-    def _drawn(self, known: KnownExecution) -> RenderableType:
+    def _draw(self, known: KnownExecution) -> RenderableType:
         """The last two minutes of a stream, or of a function and the gaps of its streams, the newest at the right."""
-        stream_id, at_ms = stream_of(known), now_ms()
+        stream_id, at_ms = stream_id_of(known), now_ms()
         since_ms, width = at_ms - WINDOW_MS, max(40, min(self._screen.width - 10, 110))
         lanes, group, view = self._recent_lanes(known, since_ms), self._groups.get(stream_id), self._views[stream_id]
         # The picture's own scale starts at the left; here the right edge is now.
@@ -157,7 +157,7 @@ class LiveView:
                 if span.kind == "task"
             ]
             *drawn, _, _ = picture.draw(lanes, tasks, [], WINDOW_MS, width)
-            head, lines = f"group {group.group}: {group.words}", [*drawn, *group.drawn(since_ms, at_ms, width)]
+            head, lines = f"group {group.group}: {group.summary}", [*drawn, *group.draw(since_ms, at_ms, width)]
         else:
             connections = [
                 Connection(one.lane, max(0, one.from_ms - since_ms), one.to_ms - since_ms, one.ended_by)
@@ -165,12 +165,12 @@ class LiveView:
                 if one.to_ms > since_ms
             ]
             *drawn, _ = picture.draw(lanes, connections, gaps(connections, WINDOW_MS), WINDOW_MS, width)
-            head, lines = f"{stream_id}: {view.held()}", [view.facts(at_ms), *drawn]
+            head, lines = f"{stream_id}: {view.holder_in_words()}", [view.summary(at_ms), *drawn]
         scale = f"{'':>6} {'-' + str(WINDOW_MS // 1000) + ' s':<{width - 3}}now"
         shown = [
-            *self._screen.lines(head, style="bold"),
-            *(part for line in [*lines, scale] for part in self._screen.lines(line)),
-            *self._screen.lines(picture.LEGEND, style="dim"),
+            *self._screen.wrap_lines(head, style="bold"),
+            *(part for line in [*lines, scale] for part in self._screen.wrap_lines(line)),
+            *self._screen.wrap_lines(picture.LEGEND, style="dim"),
         ]
         return Group(Text(""), *shown)
 
@@ -214,9 +214,9 @@ def ending_of(closing: Closing) -> tuple[bool, str]:
         output = None
     status = output.get("status") if isinstance(output, dict) else None
     if isinstance(output, dict) and status == "rejected":
-        return True, f"rejected by {output.get('error')}: {sentence(str(output.get('cause')))}"
+        return True, f"rejected by {output.get('error')}: {message_of_cause(str(output.get('cause')))}"
     if closing.status == "SUCCEEDED" and isinstance(status, str) and status in _ENDS:
         return False, _ENDS[status]
     if closing.status in ("FAILED", "TIMED_OUT"):
-        return True, f"{closing.status} {closing.error or ''}: {sentence(closing.cause or '')}"
+        return True, f"{closing.status} {closing.error or ''}: {message_of_cause(closing.cause or '')}"
     return False, f"{closing.status} {closing.error or closing.output or ''}".rstrip()

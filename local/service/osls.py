@@ -52,7 +52,7 @@ def template(stage: str, root: Path = stages.ROOT, *, delivers: bool = False) ->
     If it `delivers`, it also delivers for profiles outside env/streams. A new one takes some seconds. Raises UserError
     if settings or machines are invalid, Node is missing or osls fails.
     """
-    cached = kept(stage, root, delivers=delivers)
+    cached = kept_template(stage, root, delivers=delivers)
     if not cached.is_file():
         stage_settings = stages.load(stage, root=root)
         for definition in _DEFINITION.findall((root / "serverless.yml").read_text(encoding="utf-8", errors="replace")):
@@ -68,14 +68,14 @@ def template(stage: str, root: Path = stages.ROOT, *, delivers: bool = False) ->
 
 def check(stage: str, root: Path = stages.ROOT) -> None:
     """Raises UserError if the settings of `stage` are invalid; those of a kept template were valid."""
-    if kept(stage, root).is_file():
+    if kept_template(stage, root).is_file():
         return
     stages.load(stage, root=root)
     if not (root / "serverless.yml").is_file():
         raise checkout.needs_checkout(f"`streamkeeper run` of the stage {stage!r}")
 
 
-def kept(stage: str, root: Path, *, delivers: bool = False) -> Path:
+def kept_template(stage: str, root: Path, *, delivers: bool = False) -> Path:
     """Returns the path of the kept template of `stage` for the present files."""
     name = f"{stage}+any" if delivers else stage
     if not (root / "serverless.yml").is_file():
@@ -83,7 +83,7 @@ def kept(stage: str, root: Path, *, delivers: bool = False) -> Path:
     return root / ".streamkeeper-build" / f"{name}-{_fingerprint(root)}.json"
 
 
-def snapshot(root: Path, folder: Path) -> None:
+def copy_sources(root: Path, folder: Path) -> None:
     """Copies all sources of the template of the project at `root` into `folder`.
 
     osls works in `.serverless` beside serverless.yml and empties it first, so two packagings must not share a folder.
@@ -108,21 +108,21 @@ def _fingerprint(root: Path) -> str:
     return digest.hexdigest()[:_DIGITS]
 
 
-def _package(stage: str, root: Path, target: Path, besides: Mapping[str, str]) -> None:
-    """Packages the project with the further texts in `besides`, by path."""
+def _package(stage: str, root: Path, target: Path, extra_files: Mapping[str, str]) -> None:
+    """Packages the project with the further texts in `extra_files`, by path."""
     if (node := shutil.which("node")) is None:
         raise UserError("Node is missing: install Node 20 or later, then run `make setup`.")
     if not (root / OSLS).is_file():
         raise UserError("The deploy tool is missing: run `make setup`.")
     target.parent.mkdir(exist_ok=True)
-    with _alone(target.parent) as lock, tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=target.parent) as name:
+    with _lock(target.parent) as lock, tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=target.parent) as name:
         if target.is_file():
             return  # made by another process while this one waited
         folder = Path(name)
-        snapshot(root, folder)
-        for path, text in besides.items():
+        copy_sources(root, folder)
+        for path, text in extra_files.items():
             (folder / path).write_text(text, encoding="utf-8")
-        _run([node, *COMMAND, "package", "--stage", stage], folder, stage, lock, any_sinks=bool(besides))
+        _run([node, *COMMAND, "package", "--stage", stage], folder, stage, lock, any_sinks=bool(extra_files))
         for old in target.parent.glob(f"{target.name.rpartition('-')[0]}-{'[0-9a-f]' * _DIGITS}.json"):
             old.unlink(missing_ok=True)
         # Renamed, so that another process never reads half a template.
@@ -130,7 +130,7 @@ def _package(stage: str, root: Path, target: Path, besides: Mapping[str, str]) -
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[int]:
+def _lock(folder: Path) -> Iterator[int]:
     """Waits until no other process packages, removes what a killed one left, and yields the lock's descriptor."""
     lock = os.open(folder, os.O_RDONLY)
     try:
@@ -177,10 +177,10 @@ def _run(command: list[str], folder: Path, stage: str, lock: int, any_sinks: boo
     except subprocess.TimeoutExpired:
         raise UserError(f"`sls package --stage {stage}` did not finish in {TIME_LIMIT_S} seconds.") from None
     if run.returncode != 0:
-        raise UserError(f"`sls package --stage {stage}` failed: {reason(run.stdout)}")
+        raise UserError(f"`sls package --stage {stage}` failed: {error_of(run.stdout)}")
 
 
-def reason(output: str) -> str:
+def error_of(output: str) -> str:
     """The text that osls printed after `Error:`, on one line and without the stack."""
     lines = [line.strip() for line in output.partition("Error:")[2].splitlines() or output.splitlines()]
     sentences = [line for line in lines if line and not line.startswith("at ")]

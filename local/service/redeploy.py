@@ -15,14 +15,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from local.observers import harmless
+from local.observers import suppress_failures
 from local.service import osls
 from local.service.deployed_code import CODE, STREAMS
 from local.stages import ROOT
 from local.user_error import UserError
 
 CHECK_EVERY_S = 0.5
-# What ships to Lambda. In the template, profiles only change the names that the API knows, which `use_code` does.
+# What ships to Lambda. In the template, profiles only change the names that the API knows, which `deploy_code` does.
 SHIPPED = (CODE, STREAMS)
 # The field in any TOML spelling, but not a comment about deliveries.
 DELIVER = re.compile(rb"^\s*\[*\s*[\"']?deliver[\"']?\s*[=.\]]", re.MULTILINE)
@@ -31,7 +31,7 @@ _NO_SOURCE = ("__pycache__",)
 Stamp = frozenset[tuple[str, int, int]]
 
 
-def stamp(root: Path, sources: Iterable[str], besides: str = "") -> Stamp:
+def file_stamps(root: Path, sources: Iterable[str], besides: str = "") -> Stamp:
     """Returns the paths, sizes and times of the files, except those in `besides`."""
     left_out, found = str(root / besides) if besides else "", set()
     for source in sources:
@@ -47,15 +47,17 @@ def stamp(root: Path, sources: Iterable[str], besides: str = "") -> Stamp:
     return frozenset(found)
 
 
-def delivering(streams: Path) -> Stamp:
+def delivering_profiles(streams: Path) -> Stamp:
     """Returns the stamps of the delivering profiles, of which the template contains more than the names."""
     folder = str(streams)
-    profiles = (one for one in stamp(streams, ["."]) if os.path.dirname(one[0]) == folder and one[0].endswith(".toml"))
-    return frozenset((path, says, 0) for path, *at in profiles if (says := _delivery(path, *at)) is not None)
+    profiles = (
+        one for one in file_stamps(streams, ["."]) if os.path.dirname(one[0]) == folder and one[0].endswith(".toml")
+    )
+    return frozenset((path, says, 0) for path, *at in profiles if (says := _delivery_checksum(path, *at)) is not None)
 
 
 @lru_cache(maxsize=1024)
-def _delivery(path: str, _size: int, _changed_ns: int) -> int | None:
+def _delivery_checksum(path: str, _size: int, _changed_ns: int) -> int | None:
     """A number for a profile that delivers, else None; it is read once for each of its stamps."""
     try:
         data = Path(path).read_bytes()
@@ -64,23 +66,24 @@ def _delivery(path: str, _size: int, _changed_ns: int) -> int | None:
     return zlib.crc32(data) if DELIVER.search(data) else None
 
 
-class Redeploy:
+class Redeployment:
     """Watches the project at `root` for one stage; `say` prints a line.
 
-    `use_code` gives functions the new code and profiles and returns lines about it, `use_template` applies a template
-    and returns the names of what has changed, or raises UserError. `own` is the folder of the user's own profiles.
+    `deploy_code` gives functions the new code and profiles and returns lines about it, `deploy_template` applies a
+    template and returns the names of what has changed, or raises UserError. `own` is the folder
+    of the user's own profiles.
     """
 
     def __init__(
         self,
-        use_code: Callable[[], Awaitable[list[str]]],
-        use_template: Callable[[dict[str, Any]], Awaitable[list[str]]],
+        deploy_code: Callable[[], Awaitable[list[str]]],
+        deploy_template: Callable[[dict[str, Any]], Awaitable[list[str]]],
         stage: str,
         say: Callable[[str], None],
         root: Path = ROOT,
         own: Path | None = None,
     ) -> None:
-        self._use_code, self._use_template = use_code, use_template
+        self._use_code, self._use_template = deploy_code, deploy_template
         self._stage = stage
         self._say = say
         self._root = root
@@ -92,7 +95,7 @@ class Redeploy:
         """Watches until it is cancelled."""
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
-            with harmless("the redeployment"):
+            with suppress_failures("the redeployment"):
                 code, template = await asyncio.to_thread(self.stamps)
                 if (code, template) == (self._code, self._template):
                     continue
@@ -102,12 +105,12 @@ class Redeploy:
 
     def stamps(self) -> tuple[Stamp, Stamp]:
         """Returns the stamps of what ships and of the template's sources."""
-        template = stamp(self._root, osls.SOURCES, besides=STREAMS)
-        shipped = stamp(self._root, SHIPPED)
+        template = file_stamps(self._root, osls.SOURCES, besides=STREAMS)
+        shipped = file_stamps(self._root, SHIPPED)
         if self._own:
-            shipped |= stamp(self._own, ["."])
-            template |= delivering(self._own)
-        return shipped, template | delivering(self._root / STREAMS)
+            shipped |= file_stamps(self._own, ["."])
+            template |= delivering_profiles(self._own)
+        return shipped, template | delivering_profiles(self._root / STREAMS)
 
     async def deploy(self, code: Stamp, template: Stamp) -> None:
         """Applies the changes, and prints a line about each part.
@@ -118,7 +121,7 @@ class Redeploy:
         if template != self._template:
             self._template = template
             try:
-                delivers_own = self._own is not None and bool(delivering(self._own))
+                delivers_own = self._own is not None and bool(delivering_profiles(self._own))
                 compiled = await asyncio.to_thread(osls.template, self._stage, self._root, delivers=delivers_own)
                 changed = await self._use_template(compiled)
             except (UserError, OSError) as problem:

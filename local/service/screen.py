@@ -13,8 +13,8 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from local.observers import harmless
-from local.printable import accept_any_text, in_marks_of, printable, printable_lines
+from local.observers import suppress_failures
+from local.printable import accept_any_text, encodable_picture, printable, printable_lines
 
 
 class _Console(Console):
@@ -32,40 +32,40 @@ class Screen:
         self._live: Live | None = None
         self.interactive = self._console.is_terminal and not self._console.is_dumb_terminal
 
-    def plain(self, text: str) -> None:
+    def print_lines(self, text: str) -> None:
         """Prints lines; control characters are escaped."""
-        with harmless("the display"):
-            self._console.print(self._fitting(printable_lines(text)))
+        with suppress_failures("the display"):
+            self._console.print(self._encodable(printable_lines(text)))
             sys.stdout.flush()
 
     def say(self, text: str) -> None:
         """Prints one line of news."""
-        self.plain(f"{datetime.now().astimezone():%H:%M:%S} {printable(text)}")
+        self.print_lines(f"{datetime.now().astimezone():%H:%M:%S} {printable(text)}")
 
-    def show(self, picture_of: RenderableType | None) -> None:
+    def show_picture(self, picture_of: RenderableType | None) -> None:
         """Replaces the picture below the lines; None removes it."""
         if not self.interactive:
             return
         if picture_of is None:
             self.close()
             return
-        with harmless("the display"):
+        with suppress_failures("the display"):
             if self._live is None:
                 self._live = Live(console=self._console, auto_refresh=False, transient=True)
                 self._live.start()
             self._live.update(picture_of, refresh=True)
 
-    def lines(self, text: str, style: str = "") -> list[Text]:
+    def wrap_lines(self, text: str, style: str = "") -> list[Text]:
         """Returns a line for a picture, wrapped for the terminal, which would cut a longer line of a picture.
 
         Control characters are escaped.
         """
-        shown = self._fitting(printable(text))
+        shown = self._encodable(printable(text))
         fits = len(shown) <= self.width
         return [Text(part, style=style) for part in ([shown] if fits else textwrap.wrap(shown, self.width))]
 
-    def _fitting(self, text: str) -> str:
-        return in_marks_of(self._console.encoding, text)
+    def _encodable(self, text: str) -> str:
+        return encodable_picture(self._console.encoding, text)
 
     @property
     def width(self) -> int:
@@ -74,7 +74,7 @@ class Screen:
 
     def close(self) -> None:
         """Removes the picture and shows the cursor."""
-        with harmless("the display"):
+        with suppress_failures("the display"):
             if self._live is not None:
                 live, self._live = self._live, None
                 live.stop()

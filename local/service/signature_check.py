@@ -27,7 +27,7 @@ _STAMP = "%Y%m%dT%H%M%SZ"
 
 
 @dataclass(frozen=True)
-class Signed:
+class SignedRequest:
     """A request as it arrived: `target` is path and query, header names are in lower case."""
 
     method: str
@@ -43,7 +43,7 @@ class SignatureCheck:
     access_key_id: str
     secret_access_key: str = field(repr=False)
 
-    def problem(self, request: Signed, now: datetime) -> tuple[str, str] | None:
+    def problem(self, request: SignedRequest, now: datetime) -> tuple[str, str] | None:
         """Returns the type of the gateway response and the sentence of a refusal; None for a valid request."""
         match = _AUTHORIZATION.fullmatch(request.headers.get("authorization", ""))
         if match is None:
@@ -51,7 +51,7 @@ class SignatureCheck:
         sentence = self._mistake(request, match, now)
         return ("INVALID_SIGNATURE", sentence) if sentence else None
 
-    def _mistake(self, request: Signed, match: re.Match[str], now: datetime) -> str:
+    def _mistake(self, request: SignedRequest, match: re.Match[str], now: datetime) -> str:
         stamp = request.headers.get("x-amz-date", "")
         key, day, region, service, names, signature = match.groups()
         signed = names.split(";")

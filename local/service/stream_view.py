@@ -2,8 +2,8 @@
 
 The state of a connection follows from its record (handlers/api/connection_records.py), and from failures of functions
 in the history. Invariants: news is returned once; a connection whose function was killed ends when its record was last
-written; a function is reported as killed only if the history says so, because one that is slow, paused or cannot write
-is just as silent.
+written; a function is reported as killed only if the history says so, because a slow or paused function, or one that
+cannot write, is also silent.
 """
 
 from collections import deque
@@ -26,19 +26,19 @@ _RATE_OVER_MS = 10_000
 _KEPT = 150
 # Errors that end a cycle as expected.
 _EXPECTED = ("StreamTakenOver", "ConnectionExpired", "RenewalDue")
-UNHEARD_OF = "silent: its function is slow, paused or gone"
+SILENT_IN_WORDS = "silent: its function is slow, paused or gone"
 
 
-class Alerted:
+class AlertReporter:
     """Reports each alert of a stream once, as the watch does; an alert that ends and begins again is reported again."""
 
     def __init__(self) -> None:
         # The reported alerts of each connected stream that still hold.
-        self._said: dict[str, frozenset[str]] = {}
+        self._reported: dict[str, frozenset[str]] = {}
 
-    def fresh(self, stream_id: str, shown: Mapping[str, str]) -> list[str]:
-        """Returns a line for each new alert; `shown` has the words of the alerts that hold, by kind."""
-        before, self._said[stream_id] = self._said.get(stream_id, frozenset()), frozenset(shown)
+    def new_lines(self, stream_id: str, shown: Mapping[str, str]) -> list[str]:
+        """Returns a line for each new alert; `shown` has the words of the present alerts, by kind."""
+        before, self._reported[stream_id] = self._reported.get(stream_id, frozenset()), frozenset(shown)
         return [f"ALERT: {stream_id}{words}" for what, words in shown.items() if what not in before]
 
 
@@ -48,8 +48,8 @@ def alerts(records: Records, now_ms: int) -> dict[str, str]:
     return {what: f": {words}" for what, words in shown.items()}
 
 
-def _came(connection: Connection) -> str:
-    """Its counts, as in "3 stored, 1 dead-lettered, 2 duplicates turned away"."""
+def _counts_in_words(connection: Connection) -> str:
+    """Returns a connection's counts, as in "3 stored, 1 dead-lettered, 2 duplicates turned away"."""
     words = [f"{connection.stored} stored"]
     if connection.dead_lettered:
         words.append(f"{connection.dead_lettered} dead-lettered")
@@ -61,8 +61,8 @@ def _came(connection: Connection) -> str:
     return ", ".join(words)
 
 
-def _within(connection: Connection, failure: Failure) -> bool:
-    """Whether the failed attempt opened the connection."""
+def _is_opened_by(connection: Connection, failure: Failure) -> bool:
+    """Returns whether the failed attempt opened the connection."""
     opened_ms = connection.opened_ms
     return opened_ms is not None and connection.lane == failure.lane and failure.from_ms <= opened_ms <= failure.at_ms
 
@@ -107,9 +107,9 @@ class StreamView:
         self._counts.append((now_ms, self.stored))
         while len(self._counts) > 2 and self._counts[0][0] < now_ms - _RATE_OVER_MS:
             self._counts.popleft()
-        news = [sentence for failure in failures for sentence in self._failed(failure)]
+        news = [sentence for failure in failures for sentence in self._failure_news(failure)]
         recent = [one for one in now.all if (one.opened_ms or 0) >= self.since_ms]
-        news += [sentence for one in recent for sentence in self._news(one, now_ms)]
+        news += [sentence for one in recent for sentence in self._connection_news(one, now_ms)]
         for loss in losses:
             # A loss that goes on, as while ids start over, grows with each event.
             if loss.to_ms >= self.since_ms and self._report_once(f"loss {loss.number}", loss.fence):
@@ -127,19 +127,19 @@ class StreamView:
         """Duplicates that the seen connections turned away."""
         return self._forgotten[1] + sum(connection.duplicates for connection in self.seen.values())
 
-    def rate(self) -> float:
+    def events_per_s(self) -> float:
         """Returns the events stored a second, over the last ten seconds."""
         if len(self._counts) < 2:
             return 0.0
         (from_ms, before), (to_ms, after) = self._counts[0], self._counts[-1]
         return (after - before) * 1000 / max(1, to_ms - from_ms)
 
-    def held(self) -> str:
+    def holder_in_words(self) -> str:
         """Returns a phrase with the lane that holds the stream."""
         holder = self.seen.get(self._records.lease.connected_token)
         if holder is None or self._is_over(holder):
             return "no lane holds it"
-        since = f", {UNHEARD_OF}" if self._is_silent(holder) else ""
+        since = f", {SILENT_IN_WORDS}" if self._is_silent(holder) else ""
         return f"lane {holder.lane} holds it (fencing token {holder.fence}){since}"
 
     def connections(self, now_ms: int) -> list[coverage.Connection]:
@@ -158,11 +158,12 @@ class StreamView:
         is_connected = any(self._is_open(one) for one in self.seen.values())
         return 0 if is_connected else unconnected_ms(self._records.lease, now_ms)
 
-    def facts(self, now_ms: int) -> str:
-        """Returns a line with how fast events come, what came, overlap and gaps."""
+    def summary(self, now_ms: int) -> str:
+        """Returns a line with the rate of events, the counts, overlap and gaps."""
         overlap_s = coverage.overlap_ms(self.connections(now_ms)) / 1000
         return (
-            f"{self.rate():.1f} events/s · {self.stored} stored · {counted(self.duplicates, 'duplicate')} turned away ·"
+            f"{self.events_per_s():.1f} events/s · {self.stored} stored · "
+            f"{counted(self.duplicates, 'duplicate')} turned away ·"
             f" overlap {overlap_s:.1f} s · gap {self.gap_ms(now_ms) / 1000:.1f} s"
         )
 
@@ -176,33 +177,33 @@ class StreamView:
         return now_ms if self._is_open(one) else written_ms
 
     def _is_open(self, one: Connection) -> bool:
-        """Whether it was answered and is known to be open now."""
+        """Returns whether the connection was answered and is known to be open now."""
         return one.fence in self._open and self._failure_of(one) is None
 
     def _is_over(self, one: Connection) -> bool:
-        """Whether it has certainly ended: by its record, by the history, or because its function's time is over."""
+        """Returns whether the connection has certainly ended: by its record, the history or its time limit."""
         return one.closed_ms is not None or one.fence in self._unrecorded or self._failure_of(one) is not None
 
     def _is_silent(self, one: Connection) -> bool:
-        """Whether it has been silent for so long that its state is unknown."""
+        """Returns whether the connection has been silent for so long that its state is unknown."""
         return not (self._is_open(one) or self._is_over(one))
 
     def _failure_of(self, connection: Connection) -> Failure | None:
-        """The failure that ended this connection's function, if one is known."""
+        """Returns the failure that ended this connection's function, if one is known."""
         failures = (failure for failure in self._failures if failure.is_certain)
-        return next((failure for failure in failures if _within(connection, failure)), None)
+        return next((failure for failure in failures if _is_opened_by(connection, failure)), None)
 
-    def _failed(self, failure: Failure) -> list[str]:
-        """News of the first failed opening of a series, and of each one with a new reason."""
+    def _failure_news(self, failure: Failure) -> list[str]:
+        """Returns news of the first failed opening of a series, and of each one with a new reason."""
         self._failures.append(failure)
-        if failure.error in _EXPECTED or any(_within(connection, failure) for connection in self.seen.values()):
+        if failure.error in _EXPECTED or any(_is_opened_by(connection, failure) for connection in self.seen.values()):
             return []
         before, self._failing = self._failing, failure
         if before is not None and before.reason == failure.reason:
             return []
         return [f"{self.stream_id}: lane {failure.lane} cannot connect: {failure.reason}"]
 
-    def _news(self, connection: Connection, now_ms: int) -> list[str]:
+    def _connection_news(self, connection: Connection, now_ms: int) -> list[str]:
         if connection.opened_ms is None:
             return []
         news, head = [], f"{self.stream_id}: lane {connection.lane} is"
@@ -210,30 +211,30 @@ class StreamView:
             again = self._failing is not None and connection.opened_ms > self._failing.at_ms
             self._failing = None if again else self._failing
             word = "connected again" if again else "connected"
-            news.append(f"{head} {word} (fencing token {connection.fence}){self._after(connection)}")
-        news += self._silence(connection)
+            news.append(f"{head} {word} (fencing token {connection.fence}){self._gap_before(connection)}")
+        news += self._silence_news(connection)
         if self._is_over(connection) and self._report_once("closed", connection.fence):
             failure = self._failure_of(connection)
             unrecorded = failure.reason if failure else "nobody recorded how it ended"
             ended_by = connection.ended_by.replace("_", " ") or unrecorded
             lasted_s = (self._end_ms(connection, now_ms) - connection.opened_ms) / 1000
-            came = f"{_came(connection)}{self._handover(connection, now_ms)}"
+            came = f"{_counts_in_words(connection)}{self._overlap_in_words(connection, now_ms)}"
             news.append(f"{head} closed after {lasted_s:.1f} s: {ended_by}; {came}")
         return news
 
-    def _silence(self, connection: Connection) -> list[str]:
-        """News of a connection that falls silent, or sends heartbeats again."""
+    def _silence_news(self, connection: Connection) -> list[str]:
+        """Returns news of a connection that falls silent, or sends heartbeats again."""
         is_silent, fence = self._is_silent(connection), connection.fence
         if is_silent == (fence in self._silent):
             return []
         self._silent ^= {fence}
         if not is_silent and self._is_over(connection):
             return []
-        words = UNHEARD_OF if is_silent else "alive again"
+        words = SILENT_IN_WORDS if is_silent else "alive again"
         return [f"{self.stream_id}: lane {connection.lane} is {words} (fencing token {fence})"]
 
-    def _after(self, connection: Connection) -> str:
-        """How long there was no connection before this one."""
+    def _gap_before(self, connection: Connection) -> str:
+        """Returns the length of the gap before this connection, in words; "" if there was none."""
         earlier = [one for one in self.seen.values() if one.fence < connection.fence and one.opened_ms is not None]
         if not earlier or connection.opened_ms is None or any(one.closed_ms is None for one in earlier[-1:]):
             return ""
@@ -241,8 +242,8 @@ class StreamView:
         gap_ms = sum(gap.to_ms - gap.from_ms for gap in missed[-1:] if gap.to_ms == connection.opened_ms)
         return f" after a gap of {gap_ms} ms" if gap_ms > 0 else ""
 
-    def _handover(self, connection: Connection, now_ms: int) -> str:
-        """How long this connection and its successor were open together."""
+    def _overlap_in_words(self, connection: Connection, now_ms: int) -> str:
+        """Returns how long this connection and its successor were open together, in words."""
         successors = [one for one in self.seen.values() if one.fence > connection.fence and one.opened_ms is not None]
         if not successors or successors[0].opened_ms is None:
             return ""

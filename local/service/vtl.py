@@ -38,7 +38,7 @@ def render(template: str, call: Call) -> str:
     """Returns `template` rendered with `call`; raises TemplateFailure."""
     names = {"input": _Input(call), "util": _Util(), "context": dict(call.context), "stageVariables": {}}
     try:
-        return str(_parsed(template).merge(names))
+        return str(_parse(template).merge(names))
     except Exception as problem:
         raise TemplateFailure(f"The mapping template cannot be rendered: {problem}") from problem
 
@@ -51,7 +51,7 @@ def _escape(match: re.Match[str]) -> str:
 
 # Parsing a template takes far longer than rendering it.
 @functools.lru_cache(maxsize=16)
-def _parsed(template: str) -> Any:
+def _parse(template: str) -> Any:
     return airspeed.Template(template)
 
 

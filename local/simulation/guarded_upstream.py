@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 from handlers.connection.inputs import Closed
 from handlers.connection.opening_steps import Answer, Ask, Call, Preparation, Try, Unready
 from handlers.profile.upstream_requests import UpstreamRequest
-from local.upstreams.played_auth import PlayedAuth
+from local.upstreams.auth_servers import PlayedAuth
 from states_language.clock import Clock
 
 ANSWERS_AFTER_MS = 50
@@ -40,18 +40,18 @@ class Guard:
             self.asked.append((self.clock.now_ms(), name, 0))
             return Closed("refused", "nothing listens at the address")
         if name == "token":
-            status, said = self.auth.token(headers, request.body or b"")
+            status, said = self.auth.answer_token_request(headers, request.body or b"")
         elif self.clock.now_ms() < self.refuses_until_ms:
             status, said = self.refuses_with, {}
         else:
-            status, said = self.auth.ticket(headers)
+            status, said = self.auth.answer_ticket_request(headers)
         self.asked.append((self.clock.now_ms(), name, status))
         return Answer(status, {}, json.dumps(said).encode())
 
     def admits(self, request: UpstreamRequest) -> bool:
         """Returns whether the stream is opened for this request."""
         tickets = parse_qs(urlsplit(request.address).query).get("ticket", [""])
-        return self.auth.admits({name: value.decode() for name, value in request.headers.items()}, tickets[0])
+        return self.auth.use_ticket({name: value.decode() for name, value in request.headers.items()}, tickets[0])
 
 
 class Preparing:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from handlers.profile.checked_fields import FLAG, Fields, Form, choice, whole
-from local.stages import DERIVED, ROOT, checked, load
+from local.stages import DERIVED, ROOT, complete, load
 from local.user_error import UserError
 from states_language.workbench import Mistake, data
 
@@ -181,7 +181,7 @@ def _machine(fields: _Fields, folder: Path, root: Path) -> Path:
 def _settings(fields: _Fields, path: Path, stage: str, root: Path) -> Mapping[str, Any]:
     overrides = fields.sub("settings").rest()
     base = {name: value for name, value in load(stage, root=root).items() if name not in DERIVED}
-    return checked({**base, **overrides}, f"{path}: settings")
+    return complete({**base, **overrides}, f"{path}: settings")
 
 
 def _latencies(fields: _Fields) -> Mapping[str, tuple[int, ...]]:

@@ -28,7 +28,7 @@ from handlers.upstream.reader import Share
 from local.simulation.shared_tasks import no_client
 from local.simulation.virtual_function import VirtualFunction
 from local.simulation.virtual_ports import PromptPool, VirtualReader
-from local.upstreams.played_auth import SECRET
+from local.upstreams.auth_servers import SECRET
 
 T = TypeVar("T")
 

@@ -60,7 +60,7 @@ class VirtualStage:
 def machine_in(path: Path, source: Scenario, names: Mapping[str, str]) -> Machine:
     """Returns the machine in a file, with its variables replaced; raises UserError if it is invalid."""
     try:
-        return load(stages.resolve(stages.definition(path), source.settings, names))
+        return load(stages.resolve(stages.read_machine_file(path), source.settings, names))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())}") from None
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from handlers.api.verdict import counted
-from local.options import whole
-from local.streams import asking
-from local.streams.asking import DONE
-from local.streams.follow import line
+from local.options import whole_number
+from local.streams import api_session
+from local.streams.api_session import DONE
+from local.streams.follow import event_line
 from local.streams.verbs import add_times
-from local.user_error import UserError, os_errors
+from local.user_error import UserError, explain_os_errors
 from streamkeeper import dataframes
 from streamkeeper.transport import path_of
 
@@ -43,7 +43,7 @@ def add(subparsers: Any) -> None:
         "events demo-trades --from 15m --order time",
         "events demo --from 2026-11-20 --to 2026-11-21 --format parquet --output demo.parquet",
     ]
-    parser = asking.verb(subparsers, "events", words, examples)
+    parser = api_session.add_verb(subparsers, "events", words, examples)
     add_times(parser)
     parser.add_argument("--after", metavar="POSITION", help="begin after the event with this position")
     parser.add_argument("--limit", metavar="N", help="at most N events")
@@ -53,7 +53,7 @@ def add(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
-@asking.refusals
+@api_session.print_refusals
 def run(arguments: argparse.Namespace) -> int:
     """Returns the exit status; raises UserError."""
     kind = arguments.format or ("ndjson" if arguments.json or arguments.output else "text")
@@ -61,23 +61,23 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("--format parquet needs --output FILE: a Parquet file is not for a terminal.")
     if arguments.output is not None and arguments.output.is_dir():
         raise UserError(f"--output must be a file, and {arguments.output} is a folder.")
-    arguments.limit = arguments.limit and whole("--limit", arguments.limit, 1, 10**9)
-    streams = asking.streams(arguments, PATIENT_S)
-    query = asking.times(streams, arguments) | {"after": arguments.after, "order": arguments.order}
+    arguments.limit = arguments.limit and whole_number("--limit", arguments.limit, 1, 10**9)
+    streams = api_session.open_session(arguments, PATIENT_S)
+    query = api_session.read_times(streams, arguments) | {"after": arguments.after, "order": arguments.order}
     answers = streams.pages(path_of(arguments.stream_id, "/events"), query, arguments.limit)
     pages = (answer["events"] for answer in answers)
     if arguments.output is None:
         for event in itertools.chain.from_iterable(pages):
-            print(text_of(event, kind))
+            print(format_event(event, kind))
     else:
-        count = _export(arguments.output, kind, pages, _progress(arguments, query))
+        count = _export(arguments.output, kind, pages, _show_progress(arguments, query))
         print(f"{counted(count, 'event')} in {arguments.output}", file=sys.stderr)
     return DONE
 
 
-def text_of(event: dict[str, Any], kind: str) -> str:
+def format_event(event: dict[str, Any], kind: str) -> str:
     """The line of an event."""
-    return line(event) if kind == "text" else json.dumps(event, ensure_ascii=False)
+    return event_line(event) if kind == "text" else json.dumps(event, ensure_ascii=False)
 
 
 def _export(target: Path, kind: str, pages: Iterator[Page], progress: AbstractContextManager[Any]) -> int:
@@ -85,8 +85,8 @@ def _export(target: Path, kind: str, pages: Iterator[Page], progress: AbstractCo
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     count = 0
     try:
-        writer = _parquet(part) if kind == "parquet" else _lines(part, kind)
-        with os_errors(f"{target} cannot be written"):
+        writer = _open_parquet_file(part) if kind == "parquet" else _open_text_file(part, kind)
+        with explain_os_errors(f"{target} cannot be written"):
             with writer as write, progress as advance:
                 for page in pages:
                     write(page)
@@ -94,19 +94,19 @@ def _export(target: Path, kind: str, pages: Iterator[Page], progress: AbstractCo
                     advance(count, page[-1]["received_at"] if page else None)
             os.replace(part, target)
     finally:
-        with contextlib.suppress(OSError):  # where nothing could be written, nothing can be removed
+        with contextlib.suppress(OSError):  # if nothing could be written, nothing can be removed
             part.unlink()
     return count
 
 
 @contextlib.contextmanager
-def _lines(part: Path, kind: str) -> Iterator[Write]:
+def _open_text_file(part: Path, kind: str) -> Iterator[Write]:
     with part.open("w", encoding="utf-8") as file:
-        yield lambda events: file.writelines(f"{text_of(event, kind)}\n" for event in events)
+        yield lambda events: file.writelines(f"{format_event(event, kind)}\n" for event in events)
 
 
 @contextlib.contextmanager
-def _parquet(part: Path) -> Iterator[Write]:
+def _open_parquet_file(part: Path) -> Iterator[Write]:
     """Writes a row group per page; a body of text is in `data`, one of bytes in `bytes`."""
     try:
         from pyarrow import parquet
@@ -119,7 +119,7 @@ def _parquet(part: Path) -> Iterator[Write]:
 
 
 @contextlib.contextmanager
-def _progress(arguments: argparse.Namespace, times: Mapping[str, str | None]) -> Iterator[Any]:
+def _show_progress(arguments: argparse.Namespace, times: Mapping[str, str | None]) -> Iterator[Any]:
     """Yields a function that shows the progress on a terminal, by time if the end is known, else by count."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

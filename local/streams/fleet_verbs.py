@@ -17,22 +17,22 @@ from typing import Any
 from handlers.fleet.wanted import JSON, LINES, TOML, DocumentError, read
 from local.api_client.http_client import REFUSED
 from local.printable import printable
-from local.streams import asking
-from local.streams.asking import DONE
+from local.streams import api_session
+from local.streams.api_session import DONE
 from local.user_error import UserError
 from streamkeeper.exceptions import Refused
 
 PATH = "/fleet"
 CHECK_EVERY_S = 1.0
 _BY_SUFFIX = {".toml": TOML, ".json": JSON}
-# Without a change for this long, the document is sent again; a step of the service may take some minutes. For as long a
-# request is repeated while the API is away.
+# Without a change for this long, the document is sent again; a step of the service may take some minutes. A request is
+# repeated for as long while the API is away.
 SILENT_S = 360.0
 
 
 def add(subparsers: Any) -> None:
     """Adds the verb."""
-    parser = asking.verb(
+    parser = api_session.add_verb(
         subparsers,
         "apply",
         "Makes the service start and stop streams as a document specifies. A TOML or JSON document has the lists "
@@ -44,23 +44,23 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("document", metavar="FILE", help="the document; - reads lines from standard input")
     parser.add_argument("--dry-run", action="store_true", help="show what would be started and stopped")
-    parser.set_defaults(run=asking.refusals(run))
+    parser.set_defaults(run=api_session.print_refusals(run))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns the exit status; raises UserError."""
     if arguments.document == "-":
-        return apply(arguments, sys.stdin.read(), LINES)
+        return apply_document(arguments, sys.stdin.read(), LINES)
     path = Path(arguments.document)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
         raise UserError(f"{arguments.document} cannot be read: {why}.") from None
-    return apply(arguments, text, _BY_SUFFIX.get(path.suffix.lower(), LINES))
+    return apply_document(arguments, text, _BY_SUFFIX.get(path.suffix.lower(), LINES))
 
 
-def apply(arguments: argparse.Namespace, text: str, kind: str) -> int:
+def apply_document(arguments: argparse.Namespace, text: str, kind: str) -> int:
     """Returns REFUSED if a stream is not as wanted in the end; raises UserError for an invalid document."""
     try:
         read(text, kind)
@@ -68,28 +68,28 @@ def apply(arguments: argparse.Namespace, text: str, kind: str) -> int:
         place = f" ({error.place})" if error.place else ""
         raise UserError(f"The document is invalid{place}: {error}.") from None
     is_dry = getattr(arguments, "dry_run", False)
-    api = asking.streams(arguments, patient_s=SILENT_S)
+    api = api_session.open_session(arguments, patient_s=SILENT_S)
     query = {"dry_run": "true"} if is_dry else None
-    answer, changed_s, shown = api.ask("PUT", PATH, query, text.encode(), kind), time.monotonic(), ""
+    answer, changed_s, shown = api.request("PUT", PATH, query, text.encode(), kind), time.monotonic(), ""
     while answer["state"] == "applying":
         if answer["message"] != shown and not (arguments.json or is_dry):
             shown = answer["message"]
             print(printable(shown), flush=True)
-        with _goes_on(is_dry=is_dry):
+        with _note_that_service_continues(is_dry=is_dry):
             time.sleep(CHECK_EVERY_S)
-            before, answer = answer, api.ask("GET", PATH, query)
-        if _document(answer) != _document(before):
+            before, answer = answer, api.request("GET", PATH, query)
+        if _document_digest(answer) != _document_digest(before):
             raise UserError("Another document was applied in the meantime: `streamkeeper request GET /fleet` shows it.")
         if answer != before | {"seconds": answer["seconds"]}:
             changed_s = time.monotonic()
         elif time.monotonic() - changed_s > SILENT_S:
-            answer, changed_s = api.ask("PUT", PATH, query, text.encode(), kind), time.monotonic()
-    return _ended(answer, is_json=arguments.json)
+            answer, changed_s = api.request("PUT", PATH, query, text.encode(), kind), time.monotonic()
+    return _print_outcome(answer, is_json=arguments.json)
 
 
 @contextlib.contextmanager
-def _goes_on(*, is_dry: bool) -> Iterator[None]:
-    """Prints that the service continues, if the command ends within."""
+def _note_that_service_continues(*, is_dry: bool) -> Iterator[None]:
+    """Prints that the service continues, if the command ends within the block."""
     try:
         yield
     except (Refused, UserError, KeyboardInterrupt):
@@ -98,12 +98,12 @@ def _goes_on(*, is_dry: bool) -> Iterator[None]:
         raise
 
 
-def _document(answer: dict[str, Any]) -> str:
+def _document_digest(answer: dict[str, Any]) -> str:
     """Returns the document's digest, with which the name of its execution begins."""
     return str(answer["execution"]).rpartition(":")[2].partition("-")[0]
 
 
-def _ended(answer: dict[str, Any], *, is_json: bool) -> int:
+def _print_outcome(answer: dict[str, Any], *, is_json: bool) -> int:
     if is_json:
         print(json.dumps(answer))
     else:
@@ -117,8 +117,8 @@ def _ended(answer: dict[str, Any], *, is_json: bool) -> int:
     return REFUSED if answer["left"] and not answer["dry_run"] else DONE
 
 
-def by_pattern(arguments: argparse.Namespace, field: str) -> int:
-    """Starts or stops all streams that were ever started, or those that match; returns as `apply`."""
+def apply_to_pattern(arguments: argparse.Namespace, field: str) -> int:
+    """Starts or stops all streams that were ever started, or those that match; returns as `apply_document`."""
     if arguments.stream_ids:
         raise UserError("Give only one of STREAM, --all and --match PATTERN.")
-    return apply(arguments, json.dumps({field: [arguments.match or "*"]}), JSON)
+    return apply_document(arguments, json.dumps({field: [arguments.match or "*"]}), JSON)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from local.printable import printable
-from local.streams import asking
+from local.streams import api_session
 from streamkeeper.following import Following, by_its_clock, polling
 from streamkeeper.instants import NOW
 from streamkeeper.stored import MOST
@@ -27,20 +27,22 @@ def add(subparsers: Any) -> None:
     """Adds the verb."""
     words = "Prints events as they are stored. Ctrl-C ends it and prints how to continue."
     examples = ["follow demo", "follow demo --json | jq -r .data", "follow demo --all", "follow demo --after POSITION"]
-    parser = asking.verb(subparsers, "follow", words, examples)
+    parser = api_session.add_verb(subparsers, "follow", words, examples)
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("--after", default="", metavar="POSITION", help="begin after the event with this position")
     begin.add_argument("--all", action="store_true", help="begin with the first event (default: with new ones)")
-    begin.add_argument("--from", dest="from_at", type=asking.instant, metavar="WHEN", help="begin then, such as 15m")
+    begin.add_argument(
+        "--from", dest="from_at", type=api_session.read_instant, metavar="WHEN", help="begin then, such as 15m"
+    )
     parser.set_defaults(run=run)
 
 
-@asking.refusals
+@api_session.print_refusals
 def run(arguments: argparse.Namespace) -> int:
     """Ends when the API refuses; raises KeyboardInterrupt at Ctrl-C."""
-    streams, following = asking.streams(arguments), Following(arguments.after)
+    streams, following = api_session.open_session(arguments), Following(arguments.after)
     begin = arguments.from_at or (None if arguments.all or arguments.after else NOW)
-    [from_at] = streams.performed(by_its_clock(begin))
+    [from_at] = streams.perform(by_its_clock(begin))
     base, printed = path_of(arguments.stream_id, "/events"), arguments.after
 
     def path(after: str) -> str:
@@ -48,9 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         while True:
-            for event in streams.performed(polling(following, path, EVERY_S)):
-                words = json.dumps(event, ensure_ascii=False) if arguments.json else line(event)
-                with _uninterrupted():
+            for event in streams.perform(polling(following, path, EVERY_S)):
+                words = json.dumps(event, ensure_ascii=False) if arguments.json else event_line(event)
+                with _delay_interrupt():
                     print(words)
                     # A late event comes before others in the order, and the place never goes back.
                     printed = following.later(printed, event["position"])
@@ -64,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
+def _delay_interrupt() -> Iterator[None]:
     """Delays Ctrl-C until the block is over, so that each printed event is remembered; a second one is not delayed."""
     held: list[int] = []
 
@@ -83,7 +85,7 @@ def _uninterrupted() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def line(event: dict[str, Any]) -> str:
+def event_line(event: dict[str, Any]) -> str:
     """An event for people: its time, part, key and body. The time is its own with --order time, else its arrival."""
     data = event.get("data")
     body = data if data is not None else f"[{event.get('left_out') or event.get('dead_letter') or 'bytes, as base64'}]"

@@ -8,9 +8,9 @@ from typing import Any
 
 from handlers.api.verdict import counted
 from local.costs.repair_costs import cost_usd
-from local.printable import printable, saying, show
-from local.streams import asking
-from local.streams.asking import DONE, NOT_RUNNING, period, repair_words
+from local.printable import print_line, printable, report_if_slow
+from local.streams import api_session
+from local.streams.api_session import DONE, NOT_RUNNING, gap_period, repair_words
 from streamkeeper.transport import path_of
 
 POLL_S = 1.0
@@ -21,15 +21,15 @@ WAITS, CLOSED = ("open", "lost"), ("repaired", "delivered")
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns the exit status."""
-    streams, stream_id = asking.streams(arguments), arguments.stream_id
-    times = asking.times(streams, arguments)
+    streams, stream_id = api_session.open_session(arguments), arguments.stream_id
+    times = api_session.read_times(streams, arguments)
     query = times | {"dry_run": "true" if arguments.dry_run else None}
-    answer = streams.ask("POST", path_of(stream_id, "/repair"), query)
+    answer = streams.request("POST", path_of(stream_id, "/repair"), query)
     wanted = [gap["from_at"] for gap in answer["gaps"]]
     if wanted and arguments.dry_run:
         for gap in answer["gaps"]:
-            _show(gap, arguments.json, "would be ")
-        return NOT_RUNNING if _left(answer["gaps"]) else DONE
+            _print_gap(gap, arguments.json, "would be ")
+        return NOT_RUNNING if _count_open(answer["gaps"]) else DONE
     if not wanted or arguments.no_wait:
         words = f"{counted(len(wanted), 'gap')} will be repaired"
         if not wanted:
@@ -37,9 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
             words = f"{stream_id} has no gap{when} in which events may be missing"
         print(json.dumps(answer) if arguments.json else printable(words))
         return DONE
-    with saying(f"repairing {counted(len(wanted), 'gap')} …"):
-        ended = _wait(streams, stream_id, times | {"from": min(wanted)}, wanted, is_json=arguments.json)
-    left = len(wanted) - len(ended) + _left(ended)
+    with report_if_slow(f"repairing {counted(len(wanted), 'gap')} …"):
+        ended = _wait_for_outcomes(streams, stream_id, times | {"from": min(wanted)}, wanted, is_json=arguments.json)
+    left = len(wanted) - len(ended) + _count_open(ended)
     if not arguments.json:
         stored = sum(gap["repair"]["stored"] for gap in ended if "repair" in gap)
         cost = f"about ${cost_usd(len(wanted), stored):.6f}"
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     return NOT_RUNNING if left else DONE
 
 
-def _wait(
+def _wait_for_outcomes(
     streams: Any, stream_id: str, times: dict[str, Any], wanted: Collection[str], *, is_json: bool
 ) -> Collection[dict[str, Any]]:
     """Shows each gap once its outcome is known, and returns those with an outcome.
@@ -64,15 +64,15 @@ def _wait(
                 key = gap.get("stream"), gap["from_at"], gap["cause"]
                 if gap["from_at"] in wanted and key not in ended and (is_tried or gap["state"] in CLOSED):
                     ended[key] = gap
-                    _show(gap, is_json)
+                    _print_gap(gap, is_json)
     return ended.values()
 
 
-def _left(gaps: Iterable[dict[str, Any]]) -> int:
+def _count_open(gaps: Iterable[dict[str, Any]]) -> int:
     """How many of the gaps are, or would be, still open."""
     return sum(gap["state"] not in CLOSED for gap in gaps)
 
 
-def _show(gap: dict[str, Any], is_json: bool, would: str = "") -> None:
-    line = f"{period(gap)}  {would}{gap['state']}{repair_words(gap)}"
-    print(json.dumps(gap)) if is_json else show(line)
+def _print_gap(gap: dict[str, Any], is_json: bool, would: str = "") -> None:
+    line = f"{gap_period(gap)}  {would}{gap['state']}{repair_words(gap)}"
+    print(json.dumps(gap)) if is_json else print_line(line)

@@ -12,9 +12,9 @@ from handlers.api.verdict import counted, since, spelled
 from handlers.deliver.operating import COMMANDS
 from handlers.profile.addresses import shown_id, stream_id_problem
 from local.api_client.http_client import NO_STREAM
-from local.printable import printable, show
-from local.streams import asking, fleet_verbs, list_verb
-from local.streams.asking import DONE, NOT_RUNNING, clock, in_colour, period, repair_words
+from local.printable import print_line, printable
+from local.streams import api_session, fleet_verbs, list_verb
+from local.streams.api_session import DONE, NOT_RUNNING, colour_status, gap_period, local_time, repair_words
 from local.user_error import UserError
 from streamkeeper.exceptions import Refused
 from streamkeeper.following import by_its_clock
@@ -24,8 +24,10 @@ from streamkeeper.transport import path_of
 def add(subparsers: Any, name: str) -> None:
     """Adds one of the verbs."""
     words, examples, run = VERBS[name]
-    parser = asking.verb(subparsers, name, words, examples, stream=name not in ("list", *MANY), exits=EXITS.get(name))
-    if name in MANY:
+    parser = api_session.add_verb(
+        subparsers, name, words, examples, stream=name not in ("list", *MANY_STREAM_VERBS), exits=EXITS.get(name)
+    )
+    if name in MANY_STREAM_VERBS:
         _add_many(parser, name)
     if name in ("gaps", "repair"):
         add_times(parser)
@@ -36,15 +38,15 @@ def add(subparsers: Any, name: str) -> None:
         parser.add_argument("do", nargs="?", choices=COMMANDS, help="what to do with a sink (default: show all sinks)")
         parser.add_argument("sink", nargs="?", metavar="SINK", help="its name, as shown; optional if there is only one")
         when = "replay from: start, an instant, a date, or how long ago (2h, 7d)"
-        begin = partial(asking.instant, word="start")
+        begin = partial(api_session.read_instant, word="start")
         parser.add_argument("--from", dest="from_at", type=begin, metavar="WHEN", help=when)
         parser.add_argument("--all", action="store_true", help="skip all waiting events, not only the oldest")
-    parser.set_defaults(run=asking.refusals(run))
+    parser.set_defaults(run=api_session.print_refusals(run))
 
 
 def _add_many(parser: argparse.ArgumentParser, name: str) -> None:
     """Adds the streams, and the options for many."""
-    parser.add_argument("stream_ids", metavar="STREAM", nargs="*", help=asking.STREAM_HELP)
+    parser.add_argument("stream_ids", metavar="STREAM", nargs="*", help=api_session.STREAM_HELP)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--all", action="store_true", help=f"{name} all streams that were ever started")
     which.add_argument("--match", metavar="PATTERN", help=f"{name} the streams whose ids match, such as 'prices:*'")
@@ -54,21 +56,25 @@ def _add_many(parser: argparse.ArgumentParser, name: str) -> None:
 def add_times(parser: argparse.ArgumentParser) -> None:
     """Adds --from and --to."""
     form = "an instant (2026-11-21T06:25:19Z), a date, or how long ago (15m, 2h, 7d)"
-    parser.add_argument("--from", dest="from_at", type=asking.instant, metavar="WHEN", help=f"at or after this: {form}")
     parser.add_argument(
-        "--to", dest="to_at", type=asking.instant, metavar="WHEN", help="before this, in the same forms"
+        "--from", dest="from_at", type=api_session.read_instant, metavar="WHEN", help=f"at or after this: {form}"
+    )
+    parser.add_argument(
+        "--to", dest="to_at", type=api_session.read_instant, metavar="WHEN", help="before this, in the same forms"
     )
 
 
-def _changed(method: str, field: str, words: Callable[[dict[str, Any]], str], arguments: argparse.Namespace) -> int:
+def _change_streams(
+    method: str, field: str, words: Callable[[dict[str, Any]], str], arguments: argparse.Namespace
+) -> int:
     """Starts or stops streams; returns the exit status, the highest one if several were refused."""
     if arguments.all or arguments.match:
-        return fleet_verbs.by_pattern(arguments, field)
+        return fleet_verbs.apply_to_pattern(arguments, field)
     if not arguments.stream_ids:
         raise UserError("Give a STREAM, --all or --match PATTERN.")
     if arguments.dry_run:
         raise UserError("--dry-run works only with --all or --match.")
-    streams, paths = asking.streams(arguments), {one: path_of(one) for one in arguments.stream_ids}
+    streams, paths = api_session.open_session(arguments), {one: path_of(one) for one in arguments.stream_ids}
     if wrong := next(filter(stream_id_problem, paths), ""):
         verb, shown = "start" if method == "POST" else "stop", shown_id(wrong)
         why = stream_id_problem(wrong)
@@ -76,37 +82,39 @@ def _changed(method: str, field: str, words: Callable[[dict[str, Any]], str], ar
 
     def change(stream_id: str, path: str) -> int:
         try:
-            answer = streams.ask(method, path)
+            answer = streams.request(method, path)
         except Refused as refusal:
             if refusal.kind == "unknown-stream":
-                streams.ask("GET", path)  # this refusal names the profile, and a similar one
+                streams.request("GET", path)  # this refusal names the profile, and a similar one
             raise
         print(json.dumps(answer) if arguments.json else printable(f"{stream_id} {words(answer)}"), flush=True)
         return DONE
 
-    return max(asking.printing_refusal(arguments, partial(change, one, path)) for one, path in paths.items())
+    return max(api_session.call_printing_refusal(arguments, partial(change, one, path)) for one, path in paths.items())
 
 
 def status(arguments: argparse.Namespace) -> int:
     """Returns the exit status: NOT_RUNNING if the stream does not run."""
-    answer = asking.streams(arguments).ask("GET", path_of(arguments.stream_id))
+    answer = api_session.open_session(arguments).request("GET", path_of(arguments.stream_id))
     if arguments.json:
         print(json.dumps(answer))
     else:
-        _show(answer)
+        _print_status(answer)
     return DONE if answer["status"] == "running" else NOT_RUNNING
 
 
-def _show(answer: dict[str, Any]) -> None:
-    print(f"{printable(answer['stream'])}  {in_colour(answer['status'])}")
+def _print_status(answer: dict[str, Any]) -> None:
+    print(f"{printable(answer['stream'])}  {colour_status(answer['status'])}")
     verdict, at = answer["verdict"], answer["since_at"]
-    show(f"  {since(verdict, clock(at)) if at else verdict}", 2)
+    print_line(f"  {since(verdict, local_time(at)) if at else verdict}", 2)
     for lane, shown in answer["lanes"].items():
         print(f"  lane {lane}    {shown['phase']}")
     for part in answer.get("parts", ()):
-        show(f"  part      {part['stream']}  {in_colour(part['status'])}  {part['reason'] or ''}".rstrip(), 12)
+        print_line(
+            f"  part      {part['stream']}  {colour_status(part['status'])}  {part['reason'] or ''}".rstrip(), 12
+        )
     for name, words in _figures(answer):
-        show(f"  {name:<8}  {words}", 12)
+        print_line(f"  {name:<8}  {words}", 12)
 
 
 def _figures(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -115,10 +123,12 @@ def _figures(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if step := _next_step(answer):
         yield "next", step
     if cursor is not None:
-        yield "cursor", f"{cursor['value']}, saved {clock(cursor['saved_at'])}"
+        yield "cursor", f"{cursor['value']}, saved {local_time(cursor['saved_at'])}"
     if coverage is not None:
-        shares = ", ".join(f"{name} {_share(coverage[f'{name}_percent'])}" for name in ("connected", "complete"))
-        yield "coverage", f"{shares}, {_missing(coverage['missing'])}, since {clock(coverage['since'])}"
+        shares = ", ".join(
+            f"{name} {_format_percent(coverage[f'{name}_percent'])}" for name in ("connected", "complete")
+        )
+        yield "coverage", f"{shares}, {_missing_in_words(coverage['missing'])}, since {local_time(coverage['since'])}"
     duplicates = counted(counts["duplicates"], "duplicate")
     yield "events", f"{counts['stored']:,} stored, {duplicates}, {counts['dead_lettered']:,} dead-lettered"
     if (silent_ms := answer["pace"]["silent_ms"]) is not None:
@@ -126,12 +136,12 @@ def _figures(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "newest", f"event {spelled(silent_ms)} ago{usual}"
     if (bill := answer.get("bill")) is not None:
         month = f"{bill['forecast_month_usd']:.2f} a month at this rate"
-        yield "bill", f"about {bill['so_far_usd']:.2f} USD since {clock(bill['since_at'])}, {month}"
+        yield "bill", f"about {bill['so_far_usd']:.2f} USD since {local_time(bill['since_at'])}, {month}"
     if (budget := answer.get("budget")) is not None:
         out = f", {budget['left_out']:,} left out" if budget["left_out"] else ""
         yield "budget", f"{budget['used_percent']} % used today: {counted(budget['events'], 'event')}{out}"
     for row in answer.get("delivery", ()):
-        yield "delivery", sink_words(row)
+        yield "delivery", sink_line(row)
 
 
 def _next_step(answer: dict[str, Any]) -> str:
@@ -142,17 +152,17 @@ def _next_step(answer: dict[str, Any]) -> str:
     if answer["status"] == "running" or (error := answer["last_error"]) is None or error["over_at"]:
         return ""
     at, by, final = (error[name] for name in ("tried_again_at", "tried_again_by", "final_at"))
-    said = [f"a try after {clock(at)}"] if at else [f"a try by {clock(by)}"] if by else []
-    said += [f"rejected if still refused at {clock(final)}"] if final else []
+    said = [f"a try after {local_time(at)}"] if at else [f"a try by {local_time(by)}"] if by else []
+    said += [f"rejected if still refused at {local_time(final)}"] if final else []
     return "; ".join(said)
 
 
-def _share(percent: float) -> str:
+def _format_percent(percent: float) -> str:
     """A share with two decimals, rounded down so that 100 means all."""
     return f"{math.floor(percent * 100) / 100:g} %"
 
 
-def sink_words(row: dict[str, Any]) -> str:
+def sink_line(row: dict[str, Any]) -> str:
     """How far a sink has come, in one line."""
     words = [f"{row['delivered']} delivered", f"{row['failed']} failed", f"{row['dead_lettered']} dead-lettered"]
     words += [f"{row['skipped']} skipped"] if row["skipped"] else []
@@ -165,26 +175,26 @@ def sink_words(row: dict[str, Any]) -> str:
 
 def sinks(arguments: argparse.Namespace) -> int:
     """Returns the exit status."""
-    path, streams = path_of(arguments.stream_id, "/sinks"), asking.streams(arguments)
+    path, streams = path_of(arguments.stream_id, "/sinks"), api_session.open_session(arguments)
     begin = arguments.from_at
     given = {
         "do": arguments.do,
         "sink": arguments.sink,
-        "from": begin if begin == "start" else streams.performed(by_its_clock(begin))[0],
+        "from": begin if begin == "start" else streams.perform(by_its_clock(begin))[0],
         "all": "true" if arguments.all else "",
     }
-    answer = streams.ask("POST", path, given) if any(given.values()) else streams.ask("GET", path)
+    answer = streams.request("POST", path, given) if any(given.values()) else streams.request("GET", path)
     if arguments.json:
         print(json.dumps(answer))
     elif not answer["sinks"]:
-        show(f"{arguments.stream_id} has no sinks: its profile has no field deliver")
+        print_line(f"{arguments.stream_id} has no sinks: its profile has no field deliver")
     else:
         for row in answer["sinks"]:
-            show(sink_words(row))
+            print_line(sink_line(row))
     return DONE
 
 
-def _missing(missing: dict[str, Any]) -> str:
+def _missing_in_words(missing: dict[str, Any]) -> str:
     if not missing["intervals"]:
         return "missing nothing"
     events = "" if missing["events"] is None else f" and {counted(missing['events'], 'event')}"
@@ -193,15 +203,15 @@ def _missing(missing: dict[str, Any]) -> str:
 
 def gaps(arguments: argparse.Namespace) -> int:
     """Returns the exit status."""
-    streams, count = asking.streams(arguments), 0
-    times = asking.times(streams, arguments)
+    streams, count = api_session.open_session(arguments), 0
+    times = api_session.read_times(streams, arguments)
     for page in streams.pages(path_of(arguments.stream_id, "/gaps"), times):
         count += len(page["gaps"])
         for gap in page["gaps"]:
             part = f"{gap['stream']}  " if "stream" in gap else ""
-            line = f"{part}{period(gap)}  {spelled(gap['length_ms']):<12}  {gap['cause']}  {gap['state']}"
+            line = f"{part}{gap_period(gap)}  {spelled(gap['length_ms']):<12}  {gap['cause']}  {gap['state']}"
             line += repair_words(gap)
-            print(json.dumps(gap)) if arguments.json else show(line)
+            print(json.dumps(gap)) if arguments.json else print_line(line)
     if count == 0 and not arguments.json:
         when = " in that time" if any(times.values()) else ""
         print(printable(f"streamkeeper: {arguments.stream_id} has no gaps{when}."), file=sys.stderr)
@@ -216,16 +226,18 @@ def repair(arguments: argparse.Namespace) -> int:
     return repair_verb.run(arguments)
 
 
-MANY = ("start", "stop")
+MANY_STREAM_VERBS = ("start", "stop")
 EXITS = {
-    **{name: {1: "the API refused, or some streams did not start or stop"} for name in MANY},
+    **{name: {1: "the API refused, or some streams did not start or stop"} for name in MANY_STREAM_VERBS},
     "list": {NO_STREAM: ""},
     "status": {NOT_RUNNING: "the stream is not running"},
     "repair": {NOT_RUNNING: "a gap is still open, or with --dry-run would be"},
 }
-start = partial(_changed, "POST", "connected", lambda a: "runs already" if a.get("already_running") else "is starting")
-stop = partial(_changed, "DELETE", "stopped", lambda a: f"is {a['status']}. {a['message']}")
-VERBS: dict[str, tuple[str, list[str], asking.Run]] = {
+start = partial(
+    _change_streams, "POST", "connected", lambda a: "runs already" if a.get("already_running") else "is starting"
+)
+stop = partial(_change_streams, "DELETE", "stopped", lambda a: f"is {a['status']}. {a['message']}")
+VERBS: dict[str, tuple[str, list[str], api_session.Run]] = {
     "start": (
         "Starts streams; one that runs already stays as it is. With --all or --match the service starts them at a safe "
         "rate.",

@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from handlers.errors import StoreUnavailable
 from handlers.upgrade.upgrade_records import UpgradeRecords
 from local.printable import printable
-from local.reached_stage import reach
+from local.stage_clients import connect_to_stage
 from local.user_error import UserError
 
 SUCCESS, CLEAN, DIRTY = 0, 1, 3
@@ -25,7 +25,7 @@ _CODES = {"SUCCEEDED": SUCCESS, "FailureClean": CLEAN}
 
 
 @dataclass(frozen=True)
-class Upgrades:
+class StageUpgrades:
     """The upgrades of a stage; `option` names the stage on a command line."""
 
     states: Any
@@ -33,14 +33,14 @@ class Upgrades:
     machine_arn: str
     option: str
 
-    def running(self) -> str:
+    def running_execution(self) -> str:
         """The running upgrade's execution, or ""."""
         answer = self.states.list_executions(stateMachineArn=self.machine_arn, statusFilter="RUNNING", maxResults=1)
         return "".join(one["executionArn"] for one in answer["executions"][:1])
 
     def start(self) -> str:
         """Starts an upgrade and returns its execution; raises UserError if another one runs."""
-        if other := self.running():
+        if other := self.running_execution():
             raise UserError(
                 f"The upgrade {_name(other)} is running: `streamkeeper upgrade{self.option} --follow` shows it, "
                 "--abort rolls it back."
@@ -51,7 +51,7 @@ class Upgrades:
 
     def abort(self) -> str:
         """Rolls the upgrade back and returns its execution; raises UserError if none runs."""
-        arn = self.running()
+        arn = self.running_execution()
         if not arn or not self.records.abort(arn):
             raise UserError("No upgrade runs." if not arn else f"{_name(arn)} has only just begun: try again.")
         return arn
@@ -93,15 +93,15 @@ def add(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns the exit status; raises UserError."""
-    stage = reach(arguments.stage)
+    stage = connect_to_stage(arguments.stage)
     option = f" --stage {arguments.stage}" if arguments.stage else ""
     records = UpgradeRecords(stage.clients["dynamodb"], stage.names["control_table"], stage.names["events_table"])
-    upgrades = Upgrades(stage.clients["stepfunctions"], records, stage.machine("upgrade"), option)
+    upgrades = StageUpgrades(stage.clients["stepfunctions"], records, stage.machine_arn("upgrade"), option)
     try:
         if arguments.abort:
             arn = upgrades.abort()
         elif arguments.follow:
-            arn = upgrades.running()
+            arn = upgrades.running_execution()
             if not arn:
                 raise UserError("No upgrade runs.")
         else:

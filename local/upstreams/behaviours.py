@@ -1,16 +1,16 @@
-"""How the demonstration streams and each provider that has a profile behave, as tables for `demo_streams`.
+"""Describes how the demonstration streams and each provider that has a profile behave, as tables for `demo_streams`.
 
-The providers' rules are those that the profiles in env/streams/ name with their sources, and times are their own where
-they publish any. In a text `<n>` is an event's number, `<at>` its instant, `<at_ms>` that in epoch milliseconds: those
-of the event itself, or of the last one before. `<price>` goes up and down with it. Invariant: the last digits of a
-cursor are the number of the event that it follows, or the cursor is its instant.
+The rules are those that the profiles in env/streams/ name with their sources; times are the provider's own if it
+publishes any. In a text, `<n>` is an event's number, `<at>` its instant, and `<at_ms>` the same in epoch milliseconds;
+a text that is no event takes those of the last event. `<price>` rises and falls with the number. Invariant: a cursor
+ends in the number of the event that it follows, or is that event's instant.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from local.upstreams.played_sockets import Talk
+from local.upstreams.socket_conversations import Conversation
 
 INTERVAL_MS = 100
 SSE, JSON = "text/event-stream", "application/json"
@@ -21,19 +21,23 @@ EVENT_STREAM_ERROR = (
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One provider. Texts are as they stand on the wire, "" for one that it never sends.
+    """The behaviour of one provider. Texts are as on the wire; "" means that the provider never sends such a text.
 
-    `event`, `heartbeat` (in silence), `greeting` (first), `loss` (in place of every `loses_every`th event), `cut` (last
-    before the provider's own end after `life_s`; 0: it ends none), `evicted` (last where a newer one comes), `ending`
-    (after `length` events, where there is an end). With `resets` a connection is reset at a random moment.
-    `resume` is the header, query parameter or place in the body that holds the cursor; `inclusive`: the cursor's
-    own event comes again; `by_instant`: the cursor is the instant from which on events are sent; `backfill`: a
-    parameter brings so many of the last events in place of a cursor. `expired` is a status or a text for a cursor
-    that is too old, "" where the oldest stored event follows. `confirms` is the answer's header that repeats
-    the cursor. `session` is the query parameter that separates connections besides the path; with a `session_header`
-    each POST is answered with a new session in this header, and a request to read must name one. `status` is the
-    answer to everyone, `retry_after_s` its Retry-After. One that is `guarded` wants a token and a ticket. With a `talk`
-    it is a socket, and each line is a message.
+    `event`, `heartbeat` (sent in silence) and `greeting` (sent first) are texts. `loss_text` replaces every
+    `loses_every`th event. The provider ends each connection after `ends_after_s` (0: never) and sends `last_text`
+    before that. `eviction_text` is the last text if a newer connection evicts this one, and `ending` follows `length`
+    events if the stream has an end. If it `resets`, each connection is reset at a random moment.
+
+    `resume` is the header, query parameter or place in the body that holds the cursor. If it `is_inclusive`, the
+    cursor's own event is sent again. If `is_cursor_instant`, the cursor is an instant, and events from then on are
+    sent. `backfill` is how many of the last events a parameter requests, for a provider without a cursor. `expired` is
+    the status or the text for a cursor that is too old; "" means that the oldest stored event follows.
+    `confirming_header` is the header of the answer that repeats the cursor.
+
+    `session` is the query parameter that separates connections besides the path. With a `session_header`, each POST is
+    answered with a new session in this header, and a request to read must name one. `status` is the answer to every
+    request, `retry_after_s` its Retry-After. If it `needs_token`, a request must have a token and a ticket. With a
+    `conversation` the stream is a WebSocket, and each line is a message.
     """
 
     event: str
@@ -45,31 +49,31 @@ class Behaviour:
     method: Literal["GET", "POST"] = "GET"
     has_key: bool = True
     resume: tuple[Literal["", "header", "query", "body"], str] = ("", "")
-    inclusive: bool = False
-    by_instant: bool = False
+    is_inclusive: bool = False
+    is_cursor_instant: bool = False
     backfill: int = 0
     expired: int | str = ""
-    confirms: str = ""
-    second: Literal["serves", "evicts", "refuses"] = "serves"
+    confirming_header: str = ""
+    second_connection: Literal["serves", "evicts", "refuses"] = "serves"
     session: str = ""
     session_header: str = ""
-    evicted: str = ""
-    life_s: float = 0
+    eviction_text: str = ""
+    ends_after_s: float = 0
     resets: bool = False
-    cut: str = ""
-    loss: str = ""
+    last_text: str = ""
+    loss_text: str = ""
     loses_every: int = 0
     length: int = 0
     ending: str = ""
     status: int = 200
     retry_after_s: int = 0
-    guarded: bool = False
-    talk: Talk | None = None
+    needs_token: bool = False
+    conversation: Conversation | None = None
 
 
 _RECORD = '{"n": <n>, "at_ms": <at_ms>, "text": "Event number <n>."}\n'
 TRADE = '{"id": <n>, "at_ms": <at_ms>, "price": "100.<n>"}'
-# The REST address beside `demo-trades`: how much later it has a trade than the stream, and how many on a page.
+# The REST address of `demo-trades`: its path, its delay behind the stream, and the size of a page.
 TRADES, TRADES_LATE_MS, TRADES_LIMIT = "/rest/demo-trades", 3_000, 100
 _TICKS = Behaviour(
     media_type=SSE,
@@ -78,33 +82,33 @@ _TICKS = Behaviour(
     has_key=False,
     resume=("header", "last-event-id"),
 )
-# One for each way of taking a second connection to the same stream.
+# The streams treat a second connection in different ways.
 DEMOS: Mapping[str, Behaviour] = {
-    "demo": replace(_TICKS, second="evicts", greeting=": demo, one connection at a time\n\n"),
+    "demo": replace(_TICKS, second_connection="evicts", greeting=": demo, one connection at a time\n\n"),
     "demo-exclusive": replace(
-        _TICKS, second="refuses", greeting=": demo-exclusive, a second connection is refused\n\n"
+        _TICKS, second_connection="refuses", greeting=": demo-exclusive, a second connection is refused\n\n"
     ),
-    "demo-token": replace(_TICKS, guarded=True, greeting=": demo-token, a token and a ticket were good\n\n"),
+    "demo-token": replace(_TICKS, needs_token=True, greeting=": demo-token, a token and a ticket were good\n\n"),
     "demo-ndjson": replace(
         _TICKS, media_type="application/x-ndjson", event=_RECORD, heartbeat="\n", resume=("query", "since"), resets=True
     ),
-    # A played exchange: it wants to hear a channel first and something every minute, and drops connections at random.
+    # A played exchange: it expects a channel first and a message every minute, and drops connections at random.
     "demo-socket": Behaviour(
         event='{"op": "trade", "n": <n>, "at_ms": <at_ms>, "price": <price>}\n',
         heartbeat='{"op": "heartbeat"}\n',
         has_key=False,
         resets=True,
-        talk=Talk(
-            asks={"op": "subscribe"},
+        conversation=Conversation(
+            first_message={"op": "subscribe"},
             answer='{"op": "subscribed", "channel": "<channel>"}',
             refusal='{"op": "error", "text": "the first message must be a subscribe with a channel"}',
-            since="since",
+            cursor_member="since",
             ping={"op": "ping"},
             pong='{"op": "pong"}',
             silent_s=60,
         ),
     ),
-    # It forgets what it has sent, and drops connections; `TRADES` has them all, a little later.
+    # The stream cannot resume and drops connections; the REST address `TRADES` has all trades, a little later.
     "demo-trades": replace(
         _TICKS, media_type="application/x-ndjson", event=f"{TRADE}\n", heartbeat="\n", resume=("", ""), resets=True
     ),
@@ -115,20 +119,20 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
         event='data: {"event_id": "01PLAYED<n>", "at": "<at>", "event": "fill", "qty": "1"}\n\n',
         heartbeat=": heartbeat\n\n",
         resume=("query", "since"),
-        by_instant=True,
-        loss=": you are reading too slowly, dropped 1 messages\n\n",
+        is_cursor_instant=True,
+        loss_text=": you are reading too slowly, dropped 1 messages\n\n",
         loses_every=50,
-        life_s=900,
-        cut=": internal server error\n\n",
+        ends_after_s=900,
+        last_text=": internal server error\n\n",
     ),
     "companies-house": Behaviour(
         event='{"resource_kind": "filing-history", "resource_uri": "/company/<n>", "event": {"timepoint": <n>}}\n',
         heartbeat="\n",
         heartbeat_ms=30_000,
         resume=("query", "timepoint"),
-        inclusive=True,
+        is_inclusive=True,
         expired=416,
-        life_s=3600,
+        ends_after_s=3600,
     ),
     "completions": Behaviour(
         media_type=SSE,
@@ -143,8 +147,8 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
         heartbeat_ms=1000,
         has_key=False,
         resume=("query", "since"),
-        life_s=60,
-        cut='{"last_seq": "<n>-played", "pending": 0}\n',
+        ends_after_s=60,
+        last_text='{"last_seq": "<n>-played", "pending": 0}\n',
     ),
     "etcd": Behaviour(
         method="POST",
@@ -154,10 +158,10 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
         heartbeat_ms=600_000,
         has_key=False,
         resume=("body", "/create_request/start_revision"),
-        inclusive=True,
+        is_inclusive=True,
         expired='{"result": {"canceled": true, "compact_revision": "<n>"}}\n',
-        life_s=3600,
-        cut='{"error": {"grpc_code": 14, "message": "etcdserver: server stopped"}}\n',
+        ends_after_s=3600,
+        last_text='{"error": {"grpc_code": 14, "message": "etcdserver: server stopped"}}\n',
     ),
     "kubernetes": Behaviour(
         event='{"type": "ADDED", "object": {"metadata": {"uid": "uid-<n>", "resourceVersion": "<n>"}}}\n',
@@ -165,7 +169,7 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
         heartbeat_ms=60_000,
         resume=("query", "resourceVersion"),
         expired='{"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}\n',
-        life_s=1800,
+        ends_after_s=1800,
     ),
     "mastodon": Behaviour(
         media_type=SSE,
@@ -190,23 +194,23 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
         heartbeat=":\n",
         heartbeat_ms=40_000,
         resume=("header", "Last-Event-ID"),
-        confirms="Last-Event-ID",
-        life_s=595,
+        confirming_header="Last-Event-ID",
+        ends_after_s=595,
     ),
     "oanda": Behaviour(
         event='{"tick": {"instrument": "EUR_USD", "time": "<n>", "bid": 1.1, "ask": 1.2}}\n',
         heartbeat='{"heartbeat": {"time": "<n>"}}\n',
         heartbeat_ms=5_000,
-        second="evicts",
+        second_connection="evicts",
         session="sessionId",
-        evicted='{"disconnect": {"code": 64, "message": "Session has been disconnected by a new connection"}}\n',
+        eviction_text='{"disconnect": {"code": 64, "message": "Session has been disconnected by a new connection"}}\n',
     ),
     "binance": Behaviour(
         event='{"e": "trade", "s": "BTCUSDT", "t": <n>, "p": "<price>", "q": "1"}\n',
         has_key=False,
-        life_s=86_400,
-        talk=Talk(
-            asks={"method": "SUBSCRIBE"},
+        ends_after_s=86_400,
+        conversation=Conversation(
+            first_message={"method": "SUBSCRIBE"},
             answer='{"result": null, "id": 1}',
             refusal='{"code": 2, "msg": "Invalid request: missing field `method`", "id": 1}',
         ),
@@ -216,8 +220,8 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
         heartbeat='{"type": "heartbeat", "product_id": "BTC-USD"}\n',
         heartbeat_ms=1_000,
         has_key=False,
-        talk=Talk(
-            asks={"type": "subscribe"},
+        conversation=Conversation(
+            first_message={"type": "subscribe"},
             answer='{"type": "subscriptions", "channels": []}',
             refusal='{"type": "error", "message": "Failed to subscribe", "reason": "no such product"}',
         ),
@@ -226,16 +230,18 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
         event='{"type": "trade", "data": [{"s": "BINANCE:BTCUSDT", "p": 1, "t": <n>, "v": 1}]}\n',
         heartbeat='{"type": "ping"}\n',
         has_key=False,
-        second="refuses",
-        talk=Talk(asks={"type": "subscribe"}, refusal='{"type": "error", "msg": "Invalid type"}'),
+        second_connection="refuses",
+        conversation=Conversation(
+            first_message={"type": "subscribe"}, refusal='{"type": "error", "msg": "Invalid type"}'
+        ),
     ),
     "jetstream": Behaviour(
         event='{"did": "did:plc:a", "time_us": <n>, "kind": "commit", "commit": {"operation": "create", "rev": "r<n>", '
         '"collection": "app.bsky.feed.post", "rkey": "k<n>"}}\n',
         has_key=False,
         resume=("query", "cursor"),
-        inclusive=True,
-        talk=Talk(),
+        is_inclusive=True,
+        conversation=Conversation(),
     ),
     "kraken": Behaviour(
         greeting='{"channel": "status", "type": "update", "data": [{"system": "online", "connection_id": <n>}]}\n',
@@ -243,8 +249,8 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
         heartbeat='{"channel": "heartbeat"}\n',
         heartbeat_ms=1_000,
         has_key=False,
-        talk=Talk(
-            asks={"method": "subscribe"},
+        conversation=Conversation(
+            first_message={"method": "subscribe"},
             answer='{"method": "subscribe", "success": true, "result": {"channel": "trade"}}',
             refusal='{"method": "subscribe", "success": false, "error": "Currency pair not supported"}',
             ping={"method": "ping"},
@@ -255,8 +261,8 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
     "okx": Behaviour(
         event='{"arg": {"channel": "trades"}, "data": [{"instId": "BTC-USDT", "tradeId": "<n>", "px": "1"}]}\n',
         has_key=False,
-        talk=Talk(
-            asks={"op": "subscribe"},
+        conversation=Conversation(
+            first_message={"op": "subscribe"},
             answer='{"event": "subscribe", "arg": {"channel": "trades"}}',
             refusal='{"event": "error", "code": "60012", "msg": "Invalid request"}',
             silent_s=30,
@@ -277,15 +283,15 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
         'data: {"meta": {"id": "canary-<n>", "domain": "canary"}}\n\n',
         has_key=False,
         resume=("header", "Last-Event-ID"),
-        life_s=900,
+        ends_after_s=900,
     ),
     "x-filtered": Behaviour(
         event='{"data": {"id": "<n>", "text": "post"}}\n',
         heartbeat="\r\n",
         resume=("query", "backfill_minutes"),
         backfill=100,
-        second="refuses",
-        life_s=3600,
-        cut=EVENT_STREAM_ERROR,
+        second_connection="refuses",
+        ends_after_s=3600,
+        last_text=EVENT_STREAM_ERROR,
     ),
 }

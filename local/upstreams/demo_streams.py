@@ -1,8 +1,9 @@
 """Serves the demonstration streams and plays providers, each by its row in `behaviours`, as an ASGI application.
 
-A path of one part is a demonstration stream, one of more parts a provider's, which is the first part. Invariants: event
-n is the same for everyone, so a reader that resumes misses only what is announced as lost; where a second connection is
-refused there is one at a time; where it evicts, the older one ends right after the newer was answered.
+A path of one part is a demonstration stream; a longer path is a provider's, whose name is the first part. Invariants:
+event n is the same for every reader, so a reader that resumes misses only what is announced as lost. If a second
+connection is refused, only one is open at a time; if it evicts the older one, that ends right after the newer one was
+answered.
 """
 
 import asyncio
@@ -22,15 +23,15 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from handlers.aws.lambda_environment import now_ms
+from local.upstreams.auth_servers import PlayedAuth
 from local.upstreams.behaviours import BEHAVIOURS, DEMOS, TRADE, TRADES, TRADES_LATE_MS, TRADES_LIMIT, Behaviour
-from local.upstreams.clockwork import due, first_number, oldest_number
-from local.upstreams.played_auth import PlayedAuth
-from local.upstreams.played_sockets import converses, subscribed
-from local.upstreams.presence import Client, Presence, Watch
+from local.upstreams.event_schedule import due_numbers, first_number, oldest_number
+from local.upstreams.open_connections import Client, OpenConnections, Watch
+from local.upstreams.socket_conversations import accept_subscription, converse
 
 
 class _DemoStream(StringConvertor):
-    """The path of a demonstration stream: its name may hold slashes, which come percent-encoded."""
+    """The path of a demonstration stream; its name may contain percent-encoded slashes."""
 
     regex = f"(?s:(?:{'|'.join(DEMOS)})(?::.*)?)"
 
@@ -38,27 +39,27 @@ class _DemoStream(StringConvertor):
 register_url_convertor("demo", _DemoStream())
 # The time between the newer connection's answer and the older one's end.
 EVICT_AFTER_S = 0.1
-# A connection that is reset lives between these two.
+# A connection is reset after a random time between these two.
 DROP_AFTER_S = (20.0, 60.0)
 Reset = Callable[[Client], None]
 
 
 @dataclass(eq=False)
-class _Slot:
-    """One connection; `last_words` are sent when its end is set."""
+class _Connection:
+    """One connection; `last_words` are sent when `end` is set."""
 
     end: asyncio.Event = field(default_factory=asyncio.Event)
     last_words: str = ""
 
-    def leave(self, last_words: str) -> None:
+    def end_with(self, last_words: str) -> None:
         self.last_words = last_words
         self.end.set()
 
 
 class Upstreams:
-    """All streams; `reset` ends the TCP connection of a client address abruptly. `seed` makes the drops repeatable.
+    """All streams; `reset` resets the TCP connection of a client address. `seed` makes the random resets repeatable.
 
-    `presence` counts the connections by stream id, or by provider and place; `watch` is called at each change.
+    `open_connections` counts the connections by stream id, or by provider and path; `watch` is called at each change.
     """
 
     def __init__(
@@ -69,44 +70,46 @@ class Upstreams:
         watch: Watch | None = None,
         behaviours: Mapping[str, Behaviour] = BEHAVIOURS,
     ) -> None:
-        self.presence = Presence(watch)
+        self.open_connections = OpenConnections(watch)
         self._reset = reset
         self._random = random.Random(seed)
         self._drop_after_s = drop_after_s
         self._behaviours = behaviours
-        self._slots: dict[str, list[_Slot]] = {}
+        self._connections: dict[str, list[_Connection]] = {}
         self._sessions: set[str] = set()
         self.auth = PlayedAuth(now_ms)
-        asked = [Route(f"/oauth/{name}", self._asked, methods=["POST"], name=name) for name in ("token", "ticket")]
+        asked = [
+            Route(f"/oauth/{name}", self._answer_auth, methods=["POST"], name=name) for name in ("token", "ticket")
+        ]
         played = "/{provider}/{place:path}"
-        streams = [Route(f"/{{stream_id{of}}}", self._http) for of in (":demo", "")]
-        streams += [*asked, Route(played, self._http, methods=["GET", "POST"])]
-        sockets = [WebSocketRoute(path, self._socket) for path in ("/{stream_id:demo}", played)]
-        self.app = Starlette(routes=[Route(TRADES, self._trades), *streams, *sockets])
+        streams = [Route(f"/{{stream_id{of}}}", self._answer_http) for of in (":demo", "")]
+        streams += [*asked, Route(played, self._answer_http, methods=["GET", "POST"])]
+        sockets = [WebSocketRoute(path, self._serve_socket) for path in ("/{stream_id:demo}", played)]
+        self.app = Starlette(routes=[Route(TRADES, self._answer_trades), *streams, *sockets])
 
     def close(self) -> None:
         """Ends every connection without last words."""
-        for slots in self._slots.values():
-            for slot in slots:
-                slot.leave("")
+        for connections in self._connections.values():
+            for connection in connections:
+                connection.end_with("")
 
     def drop(self, stream_id: str) -> bool:
         """Resets the newest connection of the stream; returns whether there was one."""
-        clients = self.presence.clients(stream_id)
+        clients = self.open_connections.clients(stream_id)
         if clients:
             self._reset(clients[-1])
         return bool(clients)
 
-    async def _asked(self, request: Request) -> Response:
-        """Answers as the token server, or as the ticket server."""
+    async def _answer_auth(self, request: Request) -> Response:
+        """Answers as the token server or as the ticket server."""
         if request.url.path.endswith("/token"):
-            status, said = self.auth.token(request.headers, await request.body())
+            status, said = self.auth.answer_token_request(request.headers, await request.body())
         else:
-            status, said = self.auth.ticket(request.headers)
+            status, said = self.auth.answer_ticket_request(request.headers)
         return JSONResponse(said, status, {"Cache-Control": "no-store"})
 
-    def _found(self, connection: HTTPConnection) -> tuple[Behaviour, str] | Response:
-        """The behaviour that the path names, and the connections' common name; or why there is none."""
+    def _behaviour_at(self, connection: HTTPConnection) -> tuple[Behaviour, str] | Response:
+        """Returns the behaviour that the path names and the common name of its connections, or the refusal."""
         stream_id = connection.path_params.get("stream_id")
         if stream_id is None:
             behaviour = self._behaviours.get(connection.path_params["provider"])
@@ -125,8 +128,8 @@ class Upstreams:
             return JSONResponse({"message": sentence}, 400)
         return replace(behaviour, interval_ms=interval_ms, heartbeat_ms=heartbeat_ms), stream_id
 
-    async def _trades(self, request: Request) -> Response:
-        """A page of the trades behind `after` and before `before`, and the key behind which the next one begins."""
+    async def _answer_trades(self, request: Request) -> Response:
+        """Returns a page of the trades after `after` and before `before`, and the key before the next page."""
         behaviour, at_ms = DEMOS["demo-trades"], now_ms() - TRADES_LATE_MS
         try:
             after = int(request.query_params.get("after", 0))
@@ -136,13 +139,13 @@ class Upstreams:
         first = max(after + 1, oldest_number(behaviour, at_ms))
         numbers = range(first, min(before, at_ms // behaviour.interval_ms + 1))
         page = numbers[:TRADES_LIMIT]
-        trades = ",".join(_rendered(behaviour, TRADE, number).decode() for number in page)
+        trades = ",".join(_fill_in(behaviour, TRADE, number).decode() for number in page)
         following = f'"{page[-1]}"' if len(page) < len(numbers) else "null"
         return Response(f'{{"trades": [{trades}], "next": {following}}}', media_type="application/json")
 
-    async def _http(self, request: Request) -> Response:
-        """Answers a request for a stream, or for the session that one needs."""
-        if isinstance(found := self._found(request), Response):
+    async def _answer_http(self, request: Request) -> Response:
+        """Answers a request for a stream, or for the session that a stream needs."""
+        if isinstance(found := self._behaviour_at(request), Response):
             return found
         behaviour, name = found
         if behaviour.session_header and request.method == "POST":
@@ -151,32 +154,36 @@ class Upstreams:
         session = request.query_params.get(behaviour.session, "") if behaviour.session else ""
         return await self._answer(request, behaviour, f"{name}{':' if session else ''}{session}")
 
-    async def _socket(self, websocket: WebSocket) -> None:
-        """Serves one socket: what is refused is answered as over HTTP."""
-        found = self._found(websocket)
+    async def _serve_socket(self, websocket: WebSocket) -> None:
+        """Serves one WebSocket; a refused request gets the same answer as over HTTP."""
+        found = self._behaviour_at(websocket)
         refusal = found if isinstance(found, Response) else self._refusal(websocket, found[0])
         if refusal is not None or isinstance(found, Response):
             await websocket.send_denial_response(refusal or JSONResponse({}))
             return
         behaviour, name = found
-        talk = behaviour.talk
-        assert talk is not None
+        conversation = behaviour.conversation
+        assert conversation is not None
         await websocket.accept()
-        with contextlib.suppress(WebSocketDisconnect), self.presence.entered(websocket.client, name):
-            has_asked, cursor = await subscribed(websocket, talk)
+        with contextlib.suppress(WebSocketDisconnect), self.open_connections.count_connection(websocket.client, name):
+            has_asked, cursor = await accept_subscription(websocket, conversation)
             if has_asked:
                 at_ms = now_ms()
-                cursor = cursor if talk.since else await _cursor(websocket, behaviour)
+                cursor = cursor if conversation.cursor_member else await _cursor(websocket, behaviour)
                 first = max(first_number(behaviour, cursor, at_ms), oldest_number(behaviour, at_ms))
-                await converses(websocket, talk, self._body(websocket, behaviour, name, first))
+                await converse(websocket, conversation, self._body(websocket, behaviour, name, first))
 
     def _refusal(self, connection: HTTPConnection, behaviour: Behaviour) -> Response | None:
-        """The answer to a request that is refused; None where it is not."""
-        if (behaviour.talk is not None) != (connection.scope["type"] == "websocket"):
-            return JSONResponse({"message": "This is a WebSocket." if behaviour.talk else "This is no WebSocket."}, 426)
+        """Returns the answer to a refused request; None if the request is accepted."""
+        if (behaviour.conversation is not None) != (connection.scope["type"] == "websocket"):
+            return JSONResponse(
+                {"message": "This is a WebSocket." if behaviour.conversation else "This is no WebSocket."}, 426
+            )
         if behaviour.has_key and not connection.headers.get("authorization"):
             return JSONResponse({"message": "Who are you?"}, 401)
-        if behaviour.guarded and not self.auth.admits(connection.headers, connection.query_params.get("ticket", "")):
+        if behaviour.needs_token and not self.auth.use_ticket(
+            connection.headers, connection.query_params.get("ticket", "")
+        ):
             return JSONResponse({"message": "Who are you?"}, 401)
         if behaviour.session_header and connection.headers.get(behaviour.session_header) not in self._sessions:
             return JSONResponse({"message": "There is no such session."}, 404)
@@ -197,43 +204,49 @@ class Upstreams:
         except ValueError:
             return JSONResponse({"message": "That is not a request of mine."}, 400)
         # Nothing is awaited between this check and the new connection's entry, so that two requests cannot both pass.
-        if behaviour.second == "refuses" and self.presence.clients(name):
+        if behaviour.second_connection == "refuses" and self.open_connections.clients(name):
             return JSONResponse({"title": "ConnectionException", "connection_issue": "TooManyConnections"}, 429)
         if wanted < oldest and behaviour.expired:
             if isinstance(behaviour.expired, int):
                 return JSONResponse({"message": "That is too long ago."}, behaviour.expired)
-            return Response(_rendered(behaviour, behaviour.expired, oldest), media_type=behaviour.media_type)
-        confirms = behaviour.confirms and cursor is not None
-        headers = {behaviour.confirms: cursor if cursor and wanted >= oldest else "earliest"} if confirms else {}
+            return Response(_fill_in(behaviour, behaviour.expired, oldest), media_type=behaviour.media_type)
+        confirms = behaviour.confirming_header and cursor is not None
+        headers = (
+            {behaviour.confirming_header: cursor if cursor and wanted >= oldest else "earliest"} if confirms else {}
+        )
         body = self._body(request, behaviour, name, max(wanted, oldest))
-        return self.presence.answer(request, body, behaviour.media_type, name, headers)
+        return self.open_connections.counted_response(request, body, behaviour.media_type, name, headers)
 
     async def _body(self, request: HTTPConnection, behaviour: Behaviour, name: str, first: int) -> AsyncIterator[bytes]:
-        slots, slot = self._slots.setdefault(name, []), _Slot()
+        connections, connection = self._connections.setdefault(name, []), _Connection()
         later = asyncio.get_running_loop().call_later
-        if behaviour.second == "evicts":
-            for older in slots:
-                later(EVICT_AFTER_S, older.leave, behaviour.evicted)
-        slots.append(slot)
-        ends = [later(behaviour.life_s, slot.leave, behaviour.cut)] if behaviour.life_s else []
+        if behaviour.second_connection == "evicts":
+            for older in connections:
+                later(EVICT_AFTER_S, older.end_with, behaviour.eviction_text)
+        connections.append(connection)
+        ends = (
+            [later(behaviour.ends_after_s, connection.end_with, behaviour.last_text)] if behaviour.ends_after_s else []
+        )
         if behaviour.resets and request.client is not None:
             client = request.client.host, request.client.port
             ends.append(later(self._random.uniform(*self._drop_after_s), self._reset, client))
         last = first - 1
         try:
-            # Over HTTP the first bytes bring the answer on its way; a socket is answered already.
-            yield _rendered(behaviour, behaviour.greeting or ("" if behaviour.talk else behaviour.heartbeat), last)
-            async for numbers in due(behaviour, first, slot.end):
+            # Over HTTP the first bytes also send the head of the answer; a socket has been answered already.
+            yield _fill_in(
+                behaviour, behaviour.greeting or ("" if behaviour.conversation else behaviour.heartbeat), last
+            )
+            async for numbers in due_numbers(behaviour, first, connection.end):
                 if behaviour.length:
                     numbers = range(numbers.start, min(numbers.stop, first + behaviour.length))
                 last = numbers[-1] if numbers else last
                 chunk = b"".join(_frame(behaviour, number) for number in numbers)
-                yield chunk or _rendered(behaviour, behaviour.heartbeat, last)
+                yield chunk or _fill_in(behaviour, behaviour.heartbeat, last)
                 if last == first + behaviour.length - 1 and behaviour.length:
-                    slot.leave(behaviour.ending)
-            yield _rendered(behaviour, slot.last_words, last)
+                    connection.end_with(behaviour.ending)
+            yield _fill_in(behaviour, connection.last_words, last)
         finally:
-            slots.remove(slot)
+            connections.remove(connection)
             for end in ends:
                 end.cancel()
 
@@ -245,7 +258,7 @@ def _milliseconds(text: str) -> int:
 
 
 async def _cursor(request: HTTPConnection, behaviour: Behaviour) -> str | None:
-    """The cursor in the request, or None; ValueError for a body that is not JSON."""
+    """Returns the cursor in the request, or None; raises ValueError for a body that is not JSON."""
     place, name = behaviour.resume
     if place == "body" and isinstance(request, Request):
         value = json.loads(await request.body())
@@ -257,10 +270,10 @@ async def _cursor(request: HTTPConnection, behaviour: Behaviour) -> str | None:
 
 def _frame(behaviour: Behaviour, number: int) -> bytes:
     is_lost = behaviour.loses_every and number % behaviour.loses_every == 0
-    return _rendered(behaviour, behaviour.loss if is_lost else behaviour.event, number)
+    return _fill_in(behaviour, behaviour.loss_text if is_lost else behaviour.event, number)
 
 
-def _rendered(behaviour: Behaviour, text: str, number: int) -> bytes:
+def _fill_in(behaviour: Behaviour, text: str, number: int) -> bytes:
     at_ms = number * behaviour.interval_ms
     if "<at>" in text:
         text = text.replace("<at>", datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds"))

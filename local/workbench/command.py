@@ -29,7 +29,9 @@ def add(subparsers: Any) -> None:
         epilog="docs/asl.md explains them. Any definition works, not only ours.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    workbench.add(commands, workbench.Host("streamkeeper", "streamkeeper asl", resolved, svg, "docs/asl.md"))
+    workbench.add(
+        commands, workbench.Host("streamkeeper", "streamkeeper asl", resolve_variables, draw_svg, "docs/asl.md")
+    )
     for command in commands.choices.values():
         command.set_defaults(run=functools.partial(_run, command.get_default("run")))
 
@@ -41,7 +43,7 @@ def _run(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> 
         raise UserError(str(mistake)) from None
 
 
-def resolved(definition: dict[str, Any], stage: str) -> dict[str, Any]:
+def resolve_variables(definition: dict[str, Any], stage: str) -> dict[str, Any]:
     """Return a definition with its variables filled from env/<stage>.yml; raises Mistake for an unknown one."""
     if _VARIABLE not in json.dumps(definition):
         return definition
@@ -52,7 +54,7 @@ def resolved(definition: dict[str, Any], stage: str) -> dict[str, Any]:
     return filled
 
 
-def svg(text: str) -> str:
+def draw_svg(text: str) -> str:
     """Return DOT as SVG."""
     if not (stages.ROOT / "node_modules" / "@viz-js").is_dir():
         raise workbench.Mistake("An SVG needs Node.js and `make setup`; --format dot and --format mermaid do not.")

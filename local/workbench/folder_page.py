@@ -26,22 +26,22 @@ local.workbench.folder_page statemachines` prints it.
 """
 
 
-def lines(definition: Definition, title: str = "") -> Iterator[tuple[str, Definition]]:
+def machine_and_branches(definition: Definition, title: str = "") -> Iterator[tuple[str, Definition]]:
     """Yield the machine's own line and every branch below it, each with a title ("" for the machine's own)."""
     yield title, definition
     for name, state in definition["States"].items():
         for number, branch in enumerate(state.get("Branches", []), 1):
-            yield from lines(branch, f"{name}, branch {number}")
+            yield from machine_and_branches(branch, f"{name}, branch {number}")
 
 
-def page(folder: Path) -> str:
+def folder_readme(folder: Path) -> str:
     """Return the README of a folder: of each machine its comment, its flowcharts and what each state is for."""
     parts = [HEAD]
     for path in sorted(folder.glob("*.asl.yml")):
         definition = yaml.safe_load(path.read_text(encoding="utf-8"))
         parts.append(f"## {path.name}\n\n{fill(plain(definition.get('Comment', '')), WIDTH)}\n")
         former: list[tuple[str, str]] = []
-        for title, line in lines(definition):
+        for title, line in machine_and_branches(definition):
             if title:
                 parts.append(f"### {title}\n")
             parts.append(f"```mermaid\n{flowchart(line)}\n```\n")
@@ -59,4 +59,4 @@ def _table(line: Definition) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page(Path(sys.argv[1])))
+    sys.stdout.write(folder_readme(Path(sys.argv[1])))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.framing import LOCK, SIZES, text, timed, wires
+from bench.framing import LOCK, SIZES, cut_like_socket_and_by_event, text, time_readers
 from bench.readers import NDJSON, OURS, SSE, WEBSOCKET, Outcome, Reader
 from bench.rules import NAMES, verdicts
 
@@ -29,14 +29,14 @@ def test_an_event_has_the_length_in_the_table() -> None:
 def test_our_decoders_read_every_wire() -> None:
     """Both cuts hold the same events, and both of our decoders return them."""
     texts = [text(number, 100) for number in range(400)]
-    for chunks in wires("sse", texts).values():
+    for chunks in cut_like_socket_and_by_event("sse", texts).values():
         assert [(event.data, event.id) for event in OURS_SSE.read(chunks).events] == [
             (one, str(number)) for number, one in enumerate(texts)
         ]
-    for chunks in wires("ndjson", texts).values():
+    for chunks in cut_like_socket_and_by_event("ndjson", texts).values():
         assert list(OURS_NDJSON["text"].read(chunks).events) == texts
         assert [json.dumps(value) for value in OURS_NDJSON["json"].read(chunks).events] == texts
-    for chunks in wires("websocket", texts).values():
+    for chunks in cut_like_socket_and_by_event("websocket", texts).values():
         # The other decoders are dependencies of the tests, too.
         assert [list(reader.read(chunks).events) for reader in WEBSOCKET] == [texts] * len(WEBSOCKET)
 
@@ -45,7 +45,7 @@ def test_a_reader_with_wrong_events_is_not_timed() -> None:
     """The benchmark stops at a reader whose events are not those that were sent."""
     reader = Reader("other", "text", Outcome, lambda chunk: (chunk.decode(), None))
     with pytest.raises(ValueError, match=r"^other does not read what was sent$"):
-        timed([reader], [b"a"], ["b"], 1)
+        time_readers([reader], [b"a"], ["b"], 1)
 
 
 def test_the_lock_has_a_hash_for_all_and_names_no_host() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bench import capacity, fleet, flood, handover, stall, trip, year
-from bench.fleet_peers import Counted, Upstream, data
+from bench.fleet_peers import RequestCounter, Upstream, data
 from bench.harness import Goal, Row, summary
-from bench.stage import DROP, HANDOVER, KILL, Gauge
+from bench.stage import DROP, HANDOVER, KILL, GapGauge
 
 FLEET: Row = {"streams": 10, "handovers": 2.5, "gaps": 0, "lost": 0, "strange": 0, "twice": 0}
 GOOD: Row = {"streams": 40, "connected_ms": 3000.0, "handovers": 80, "gaps": 0}
@@ -84,9 +84,9 @@ def test_the_flood_and_the_stall_have_their_own_goals() -> None:
 def test_the_capacity_is_the_greatest_number_without_a_gap_and_in_time(change: Row) -> None:
     """The greatest number of streams that held counts; the goal is the service's promise."""
     bad = GOOD | change
-    assert (capacity.holds(GOOD), capacity.holds(bad)) == (True, False)
-    assert (capacity.held([GOOD, bad]), capacity.held([bad]), capacity.held([])) == (40, 0, 0)
-    assert (capacity.goal([GOOD, bad], 40).met, capacity.goal([GOOD, bad], 41).met) == (True, False)
+    assert (capacity.has_held(GOOD), capacity.has_held(bad)) == (True, False)
+    assert (capacity.most_held([GOOD, bad]), capacity.most_held([bad]), capacity.most_held([])) == (40, 0, 0)
+    assert (capacity.capacity_goal([GOOD, bad], 40).met, capacity.capacity_goal([GOOD, bad], 41).met) == (True, False)
 
 
 def test_a_fleet_is_judged_by_handovers_gaps_and_stored_events() -> None:
@@ -121,14 +121,14 @@ def test_invalid_numbers_are_refused_before_the_start(
 
 def test_a_gap_belongs_to_the_fault_that_it_began_with() -> None:
     """A gap lasts from the last close to the next opening; a later opening is a handover again, the very first none."""
-    gauge = Gauge()
-    gauge.changed(0, 1)
-    gauge.fault(DROP)
+    gauge = GapGauge()
+    gauge.record_connections(0, 1)
+    gauge.record_fault(DROP)
     for at_ms, connected in ((1000, 0), (1400, 1), (5000, 0), (5080, 1), (7000, 2)):
-        gauge.changed(at_ms, connected)
-    gauge.fault(KILL)
+        gauge.record_connections(at_ms, connected)
+    gauge.record_fault(KILL)
     for at_ms, connected in ((7500, 1), (7501, 0), (9501, 1)):
-        gauge.changed(at_ms, connected)
+        gauge.record_connections(at_ms, connected)
     assert gauge.gaps_ms == {HANDOVER: [80.0, 0.0], DROP: [400.0], KILL: [2000.0]}
     assert (gauge.openings, gauge.unconnected_ms) == (5, 2480.0)
 
@@ -138,7 +138,7 @@ def test_requests_are_counted_however_they_are_cut() -> None:
     head = b"POST / HTTP/1.1\r\nX-Amz-Target: DynamoDB_20120810.%s\r\nContent-Length: 2\r\n\r\n{}"
     text = b"".join(head % name for name in (b"UpdateItem", b"Query", b"UpdateItem"))
     for size in (1, 7, 80, len(text)):
-        counted, rest = Counted(), b""
+        counted, rest = RequestCounter(), b""
         for at in range(0, len(text), size):
             rest = counted._counts(rest + text[at : at + size])
         assert counted.requests == {"UpdateItem": 2, "Query": 1}
@@ -188,4 +188,4 @@ def test_no_client_but_dynamodbs_is_loaded_by_a_cold_start() -> None:
 @pytest.mark.parametrize(("kind", "most"), [("alone", 40), ("group", 90)])
 def test_an_event_goes_through_few_modules(kind: str, most: int) -> None:
     """A reader can follow an event from chunk to request; Python 3.12 counts less, as its lists have no frames."""
-    assert trip.measured(kind)["module_moves"] <= most
+    assert trip.measure_way(kind)["module_moves"] <= most

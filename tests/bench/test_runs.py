@@ -179,13 +179,13 @@ def test_the_figures_of_a_delivery_are_printed() -> None:
     command = [sys.executable, "-m", "bench.delivery", "--calls", "3", "--backlog", "20", "--json"]
     figures = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     assert [one["sink"] for one in figures.pop("ceilings")] == list(SINKS)
-    assert figures.keys() == {name for name in stage_costs.measured() if name.startswith("delivery_cpu_")}
+    assert figures.keys() == {name for name in stage_costs.measurements() if name.startswith("delivery_cpu_")}
 
 
 def test_each_interpreter_runs_the_same_loop_to_its_end() -> None:
     """Five rounds are eleven transitions for all three, each with its ratio to ours."""
-    rows = [*interpreter.ours((5,)), *interpreter.npm((5,)), *interpreter.moto((5,), 20)]
+    rows = [*interpreter.rows_of_ours((5,)), *interpreter.rows_of_npm((5,)), *interpreter.rows_of_moto((5,), 20)]
     assert [(row["interpreter"], row["transitions"], row["whole"]) for row in rows] == [
         (interpreter.OURS, 11, True), (interpreter.NPM, 11, True), (interpreter.MOTO, 11, True),
     ]  # fmt: skip
-    assert interpreter.compared(rows)[0]["ratio"] == 1.0
+    assert interpreter.add_ratios(rows)[0]["ratio"] == 1.0

@@ -136,7 +136,7 @@ def copied(folder: Path) -> Path:
     """Returns the folder, filled with a copy of all that is packaged and deployed."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    osls.snapshot(ROOT, folder)
+    osls.copy_sources(ROOT, folder)
     shutil.copytree(ROOT / "handlers", folder / "handlers", dirs_exist_ok=True)
     for name in ("package.json", "pyproject.toml", "requirements.txt"):
         shutil.copy(ROOT / name, folder / name)

@@ -76,20 +76,20 @@ def release() -> Path:
 
 def released(folder: Path) -> Path:
     """Returns the folder, with a release."""
-    builder.make(stages.ROOT, folder)
+    builder.make_release(stages.ROOT, folder)
     return folder
 
 
 def in_china(folder: Path) -> Path:
     """Returns the folder, packaged."""
     folder.mkdir()
-    osls.snapshot(stages.ROOT, folder)
+    osls.copy_sources(stages.ROOT, folder)
     return sls(with_settings(folder, "test", "prod", **OPTIONS), *PACKAGE, "--stage", "test", "--region", CHINA)
 
 
 def in_govcloud(folder: Path) -> Path:
     """Returns the folder, packaged."""
-    osls.snapshot(stages.ROOT, folder)
+    osls.copy_sources(stages.ROOT, folder)
     return sls(folder, *PACKAGE, "--stage", "test", "--region", GOVCLOUD)
 
 

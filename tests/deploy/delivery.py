@@ -19,7 +19,7 @@ def delivery_resources() -> dict[str, Any]:
 def delivering(folder: Path, profiles: Mapping[str, str]) -> Path:
     """Return the folder with a copy of the project that also has these profiles, and its template."""
     folder.mkdir()
-    osls.snapshot(ROOT, folder)
+    osls.copy_sources(ROOT, folder)
     for name, text in profiles.items():
         (folder / "env" / "streams" / f"{name}.toml").write_text(text)
     osls.template(STAGE, folder)

@@ -163,15 +163,15 @@ def test_a_group_that_cannot_hand_over_in_time_is_refused() -> None:
 
 
 def _checked(table: dict[str, Any]) -> dict[str, Any]:
-    return stages.checked({name: value for name, value in table.items() if name not in stages.DERIVED}, "here")
+    return stages.complete({name: value for name, value in table.items() if name not in stages.DERIVED}, "here")
 
 
 def test_packaging_and_the_function_have_one_rule_for_handovers() -> None:
     """Its numbers are those of a group's function, and of the month that is priced."""
-    connect_ms = month.scenario("prod").latencies_ms["connect"][0]
+    connect_ms = month.read_scenario("prod").latencies_ms["connect"][0]
     expected = {"at_once": AT_ONCE, "young_ms": YOUNG_MS, "connect_ms": connect_ms}
     rule = {name: value for name, value in settings_schema.schema()["handover"].items() if name != "$comment"}
     assert rule == expected
     # One that answers at once, and one so slow that its openings no longer hold up others.
     prod = stages.load("prod")
-    assert [settings_schema.most_together(prod, connect_ms) for connect_ms in (100, 900, 2_500)] == [3200, 352, 304]
+    assert [settings_schema.most_per_handover(prod, connect_ms) for connect_ms in (100, 900, 2_500)] == [3200, 352, 304]

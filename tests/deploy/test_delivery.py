@@ -15,7 +15,7 @@ from local import stages
 from local.permissions import roles
 from local.permissions.roles import Need
 from local.service import osls
-from local.stack import read
+from local.stack import read_stack
 from local.template import Resources
 from tests.deploy import node
 from tests.deploy.delivery import delivering, delivery_resources
@@ -65,7 +65,7 @@ def test_a_delivering_profile_changes_nothing_else(template: dict[str, Any]) -> 
 
 def test_the_api_may_read_the_sinks_and_call_the_delivery(template: dict[str, Any]) -> None:
     """It may write none of the delivery's records itself."""
-    role, names = roles.read(template).functions[stages.names("test")["connection_control"]], stages.names("test")
+    role, names = (roles.read(template).functions[stages.names("test")["connection_control"]], stages.names("test"))
     table, function = f"arn:aws:dynamodb:{HERE}:table/{names['delivery_table']}", names["connection_delivery"]
     wanted = [
         (role, Need("dynamodb:Query", table)),
@@ -102,7 +102,7 @@ def test_the_mapping_reads_only_profiles_that_deliver(template: dict[str, Any]) 
         "MaximumRecordAgeInSeconds": 86400,
         "DestinationConfig": {"OnFailure": {"Destination": f"arn:aws:sqs:{HERE}:{names['dead_letter_queue']}"}},
     }
-    (source,) = read(template, {}).event_sources
+    (source,) = read_stack(template, {}).event_sources
     assert (source.table, source.function, source.batch_size, source.filters) == (
         names["events_table"], names["connection_delivery"], 250, (pattern,),
     )  # fmt: skip

@@ -21,8 +21,8 @@ from handlers.fleet.starting import start_stream
 from handlers.fleet.turns import Outcome
 from handlers.profile.addresses import ProfileError, check_stream_id, part_ids
 from local.service import osls, vtl
-from local.service.deployed_code import with_names
-from local.stack import Route, read
+from local.service.deployed_code import insert_profile_names
+from local.stack import Route, read_stack
 from local.stages import ROOT
 from tests import problems, shipped
 from tests.deploy import node
@@ -78,7 +78,7 @@ def apache() -> Iterator[Apache]:
 @pytest.fixture(scope="module")
 def route() -> Route:
     """Return the route that starts a stream, as it is deployed."""
-    return next(route for route in read(osls.template("test"), {}).routes if isinstance(route, Route))
+    return next(route for route in read_stack(osls.template("test"), {}).routes if isinstance(route, Route))
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def test_an_unknown_profile_is_answered_with_a_similar_name(
     apache: Apache, route: Route, stream_id: str, meant: str
 ) -> None:
     """A character is missing, added or changed, or two are swapped. The first such profile is named."""
-    template = with_names(route.request_templates["application/json"], ["a.b", "demo", "demo-socket", "dema"])
+    template = insert_profile_names(route.request_templates["application/json"], ["a.b", "demo", "demo-socket", "dema"])
     params = {"path": {"streamId": stream_id}, "querystring": {}, "header": {}}
     rendered = apache.render(template, body={"body": ""}, params=params, context={})["text"]
     assert rendered == vtl.render(template, vtl.Call("", {"streamId": stream_id}))
@@ -335,7 +335,7 @@ def packaged(folder: Path, parts: list[str]) -> str:
 def test_a_start_of_the_whole_names_its_parts(apache: Apache, route: Route, tmp_path: Path) -> None:
     """A start of a part, or of another stream, names none. The local run writes the same as packaging."""
     parts = list(part_ids("prices", PARTS))
-    template = with_names(route.request_templates["application/json"], ["demo", "prices"], {"prices": parts})
+    template = insert_profile_names(route.request_templates["application/json"], ["demo", "prices"], {"prices": parts})
     assert json.loads(packaged(tmp_path, PARTS).split("'")[1]) == parts
     assert json.loads(template.partition("#set($parts = ")[2].split("'")[1]) == parts
     for stream_id, expected in (("prices", parts), ("prices:btc", None), ("demo", None)):

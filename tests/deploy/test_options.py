@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from local import stages
-from local.service.deployed_code import with_names
-from local.stack import Route, read
+from local.service.deployed_code import insert_profile_names
+from local.stack import Route, read_stack
 from tests.deploy import node
 from tests.deploy.conftest import OPTIONS, SINK
 from tests.deploy.test_template import statements
@@ -61,10 +61,13 @@ def test_only_functions_that_read_profiles_may_read_their_folder(
 def test_any_profile_may_be_in_the_bucket(prod: dict[str, Any]) -> None:
     """API Gateway refuses no name, and neither does the local run, whose own profiles come and go."""
     (text,) = {
-        text for route in read(prod, {}).routes if isinstance(route, Route) for text in route.request_templates.values()
+        text
+        for route in read_stack(prod, {}).routes
+        if isinstance(route, Route)
+        for text in route.request_templates.values()
     }
     assert "#set($known = '[A-Za-z0-9._-]+')" in text
-    assert with_names(text, ["demo"]) == text
+    assert insert_profile_names(text, ["demo"]) == text
 
 
 def test_the_alarm_of_wrong_profiles_searches_the_words_of_the_log(prod: dict[str, Any]) -> None:

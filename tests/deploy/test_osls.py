@@ -20,7 +20,7 @@ from tests.projects import with_settings
 
 def copied(folder: Path) -> Path:
     """Return the folder with a copy of what the template is made of."""
-    osls.snapshot(stages.ROOT, folder)
+    osls.copy_sources(stages.ROOT, folder)
     return folder
 
 
@@ -34,8 +34,8 @@ def test_osls_runs_again_only_when_something_changed(tmp_path: Path, monkeypatch
     root = copied(tmp_path)
     # The same files make the same template.
     first = osls.template("test")
-    osls.kept("test", root).parent.mkdir()
-    shutil.copy(osls.kept("test", stages.ROOT), osls.kept("test", root))
+    osls.kept_template("test", root).parent.mkdir()
+    shutil.copy(osls.kept_template("test", stages.ROOT), osls.kept_template("test", root))
     monkeypatch.setenv("PATH", "")
     assert osls.template("test", root) == first
     with_settings(root, memory_mb=512)
@@ -56,13 +56,13 @@ def test_a_packaging_that_was_killed_disturbs_no_other(tmp_path: Path) -> None:
     killed.kill()
     killed.wait(60)
     assert len(cache(root)) == 1
-    other = osls.kept("test-eu", root)
+    other = osls.kept_template("test-eu", root)
     other.touch()
     for memory_mb in (128, 512):
         with_settings(root, memory_mb=memory_mb)
         template = osls.template("test", root)
         assert template["Resources"]["ConnectionManagerLambdaFunction"]["Properties"]["MemorySize"] == memory_mb
-        assert cache(root) == sorted([osls.kept("test", root).name, other.name])
+        assert cache(root) == sorted([osls.kept_template("test", root).name, other.name])
 
 
 @pytest.mark.long

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from local import settings_schema, stages
 from local.release import __main__ as builder
 from local.release import variants
-from local.release.release_template import BOUNDS, DEPLOYMENT, cleaned, handover_rules, setting_rules
+from local.release.release_template import BOUNDS, DEPLOYMENT, handover_rules, setting_rules, without_tool_parts
 from local.service import osls
 from local.template import Resources, text_of
 from tests.deploy.account import opened
 from tests.local.support import until
 
 LIVES = ("function_timeout_s", "wait_s", "margin_s")
-NUMBER = builder.version(stages.ROOT)
+NUMBER = builder.read_version(stages.ROOT)
 TEMPLATE = f"streamkeeper-{NUMBER}.template.json"
 VALUES = st.recursive(
     st.integers(0, 3) | st.sampled_from(["a", "b"]),
@@ -52,23 +52,25 @@ def chosen(value: Any, *, holds: bool) -> Any:
 @given(VALUES, VALUES)
 def test_a_condition_gives_each_of_two_packagings(on: Any, off: Any) -> None:
     """If the condition holds it gives the first packaging, otherwise the second, whatever they contain."""
-    made = variants.either(on, off, "C")
+    made = variants.merge_by_condition(on, off, "C")
     assert (chosen(made, holds=True), chosen(made, holds=False)) == (on, off)
 
 
 def test_settings_that_change_one_place_are_refused() -> None:
     """Settings that change different places are joined."""
     base, one, other = {"a": [1, 2], "b": {"c": 1}}, {"a": [1, 2], "b": {"c": 7}}, {"a": [{"x": 1}, 2], "b": {"c": 1}}
-    assert variants.merged(base, [one, other, base]) == {"a": [{"x": 1}, 2], "b": {"c": 7}}
+    assert variants.merge_variants(base, [one, other, base]) == {"a": [{"x": 1}, 2], "b": {"c": 7}}
     with pytest.raises(variants.Clash, match="two settings change /b/c"):
-        variants.merged(base, [one, {"a": [1, 2], "b": {"c": 8}}])
+        variants.merge_variants(base, [one, {"a": [1, 2], "b": {"c": 8}}])
 
 
 def test_a_parameter_replaces_exactly_its_value() -> None:
     """A value alone becomes a reference, a value in a text Fn::Sub. A number that only contains its digits stays."""
-    known = variants.values({"lease_every_s": 811, "vpc_subnet_ids": "subnet-0aaaaaaa1", "log_level": "DEBUG"})
+    known = variants.parameter_values(
+        {"lease_every_s": 811, "vpc_subnet_ids": "subnet-0aaaaaaa1", "log_level": "DEBUG"}
+    )
     several = {"n": 811, "t": "811", "in": "{% 811 + 8110 %} ${x}", "list": ["subnet-0aaaaaaa1"], "word": "DEBUG"}
-    assert variants.with_parameters({**several, "not": "DEBUGGER", "sub": {"Fn::Sub": "${A}-zzstage-b"}}, known) == {
+    assert variants.insert_parameters({**several, "not": "DEBUGGER", "sub": {"Fn::Sub": "${A}-zzstage-b"}}, known) == {
         "n": {"Ref": "LeaseEveryS"},
         "t": {"Ref": "LeaseEveryS"},
         "in": {"Fn::Sub": "{% ${LeaseEveryS} + 8110 %} ${!x}"},
@@ -83,9 +85,9 @@ def test_each_setting_is_a_parameter_or_named_as_fixed() -> None:
     """A new setting fails here until it is either. Parameters keep the rules of settings."""
     known = json.loads((stages.ROOT / "env" / "settings.schema.json").read_text())["properties"]
     for is_second in (False, True):
-        chosen_settings = variants.settings(stages.load("prod"), second=is_second)
+        chosen_settings = variants.variant_settings(stages.load("prod"), second=is_second)
         assert set(chosen_settings) == set(known)
-        stages.checked(chosen_settings, "a packaging")
+        stages.complete(chosen_settings, "a packaging")
 
 
 def holds(check: Any, chosen: dict[str, str]) -> bool:
@@ -129,7 +131,7 @@ def test_a_release_accepts_only_lives_with_time_for_a_handover() -> None:
         broken = sentences(rules, chosen)
         assert (broken == []) == (limit_s - wait_s - margin_s >= 40)
         if not broken and not wait_s % 50:
-            settings = stages.checked(own | dict(zip(LIVES, (limit_s, wait_s, margin_s), strict=True)), "a stack")
+            settings = stages.complete(own | dict(zip(LIVES, (limit_s, wait_s, margin_s), strict=True)), "a stack")
             assert int(settings["most_streams_per_function"]) >= BOUNDS["streams_per_function"]["maximum"]
             taken += 1
     assert taken > 100
@@ -151,7 +153,7 @@ def test_the_version_is_one() -> None:
     """osls and npm read the same version as in pyproject.toml; the changelog has its section."""
     for name in ("package.json", "package-lock.json"):
         assert json.loads((stages.ROOT / name).read_text())["version"] == NUMBER
-    assert builder.changes(stages.ROOT, NUMBER).startswith(f"## {NUMBER}")
+    assert builder.changelog_section(stages.ROOT, NUMBER).startswith(f"## {NUMBER}")
 
 
 def test_a_folder_holds_nothing_but_the_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +166,7 @@ def test_a_folder_holds_nothing_but_the_release(tmp_path: Path, capsys: pytest.C
         assert capsys.readouterr().err.startswith(f"{tmp_path} holds {other!r}, which is no file of a release")
         assert {path.name for path in tmp_path.iterdir()} == {*earlier, other}
         (tmp_path / other).unlink()
-    assert [*builder.emptied(tmp_path).iterdir()] == []
+    assert [*builder.empty_release_folder(tmp_path).iterdir()] == []
     assert builder.main([str(Path(__file__))]) == 2
     assert capsys.readouterr().err == f"{__file__} cannot hold a release: File exists.\n"
 
@@ -183,7 +185,7 @@ def test_the_same_project_makes_the_same_bytes(release: Path, tmp_path: Path) ->
         (tmp_path / name).write_text("old")
     former = os.umask(0o077)
     try:
-        builder.make(stages.ROOT, tmp_path)
+        builder.make_release(stages.ROOT, tmp_path)
     finally:
         os.umask(former)
     names = {f"streamkeeper-{NUMBER}.zip", TEMPLATE, "CHANGES.md", "SHA256SUMS"}
@@ -263,11 +265,11 @@ def test_a_release_makes_what_sls_deploys(template: dict[str, Any], tmp_path: Pa
     """
     table = stages.load("prod") | own
     settings = {name: value for name, value in table.items() if name not in stages.DERIVED}
-    osls.snapshot(stages.ROOT, tmp_path)
-    compiled = cleaned(builder.packaged(tmp_path, settings, "mine"))
+    osls.copy_sources(stages.ROOT, tmp_path)
+    compiled = without_tool_parts(builder.package_template(tmp_path, settings, "mine"))
     code = {"CodeBucket": "code", "CodeKey": "zip", "Stage": "mine"}
     sinks = str(settings["profile_sinks"]).split(",")
-    said = code | {variants.parameter(name): value for name, value in settings.items()}
+    said = code | {variants.parameter_name(name): value for name, value in settings.items()}
     said |= {"HttpSinks": "http" in sinks, "ProfileSinks": ",".join(one for one in sinks if one != "http")}
     deployed = compiled | {"Parameters": {name: {"Default": value} for name, value in code.items()}}
     released = template | {
@@ -288,7 +290,7 @@ def resources(template: dict[str, Any]) -> dict[str, Any]:
     """Return the resources as CloudFormation would make them, by name; numbers and booleans as texts."""
     known = Resources(template, {})
     kinds = {one["Type"] for one in template["Resources"].values()}
-    names = [name for kind in sorted(kinds) for name in known.of(kind)]
+    names = [name for kind in sorted(kinds) for name in known.ids_of_type(kind)]
     return {
         re.sub(rf"{DEPLOYMENT}\w*", DEPLOYMENT, name): {
             **{key: value for key, value in known.raw(name).items() if key not in TOP},

@@ -99,7 +99,7 @@ def in_node(**question: Any) -> Any:
 def in_python(table: Any) -> Any:
     """Return local/stages.py's result for a table: the settings, or its sentence."""
     try:
-        return stages.checked(table, "here")
+        return stages.complete(table, "here")
     except UserError as error:
         return str(error)
 
@@ -209,7 +209,7 @@ def test_a_variable_that_cannot_be_resolved_is_named() -> None:
 
 def test_osls_says_what_is_wrong_with_a_settings_file(tmp_path: Path) -> None:
     """`sls package` fails with the same sentence as this machine."""
-    osls.snapshot(stages.ROOT, tmp_path)
+    osls.copy_sources(stages.ROOT, tmp_path)
     path = tmp_path / "env" / "local.yml"
     path.write_text(path.read_text().replace("wait_s: 35", "wait_s: 44"))
     sentence = f"env/local.yml: {LIVES}, not 44 + 5 + 1 beside 45."

@@ -59,7 +59,7 @@ def test_two_stages_have_nothing_in_common() -> None:
     """Every name of a resource contains the stage."""
     test, local = (Resources(osls.template(stage), {}) for stage in ("test", "local"))
     kinds = {one["Type"] for one in osls.template("test")["Resources"].values()}
-    named = {key: test.name(key) for kind in kinds for key in test.of(kind) if test.name(key) != key}
+    named = {key: test.name(key) for kind in kinds for key in test.ids_of_type(kind) if test.name(key) != key}
     assert len(named) > 20
     assert named == {key: local.name(key).replace("-local", "-test") for key in named}
     assert [name for name in named.values() if "-test" not in name] == []

@@ -116,7 +116,7 @@ _TAKEN: dict[str, set[str]] = {}
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[str]:
     """Yield the address of an upstream that numbers its events, one a second on each of its streams."""
-    with harness.process("bench.fleet_peers", str(len(STREAMS)), "1") as (addresses, _):
+    with harness.run_module("bench.fleet_peers", str(len(STREAMS)), "1") as (addresses, _):
         yield addresses[0]
 
 

@@ -34,7 +34,7 @@ def running(folder: Path) -> Iterator[str]:
 @contextmanager
 def tables(other: str) -> Iterator[str]:
     """Yield the address of a DynamoDB in memory, or the address `other` if this machine has no build of it."""
-    program = embedded_dynamodb.program(ROOT)
+    program = embedded_dynamodb.find_program(ROOT)
     if program is None:
         yield other
         return

@@ -193,7 +193,7 @@ class Functions(World):
             "demo", lane, execution, f"r{self.called}", deadline_ms, 4_000, self.every_ms, self.every_ms, 0
         )
 
-    def start(self, lane: str = "A", **fields: Any) -> Report:
+    def start_function(self, lane: str = "A", **fields: Any) -> Report:
         """Return how the next function ends."""
         return self.run(self.profile(**fields), self.invocation(lane))
 

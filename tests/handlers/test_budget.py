@@ -20,9 +20,9 @@ from handlers.segments.codec import unpack
 from handlers.store.leases import budget_alert
 from handlers.store.stream_records import StreamRecords
 from local.costs import month
-from local.costs.counted_run import NAMES, CountedSandbox, GroupSandbox, Stream, machine_of
+from local.costs.counted_run import NAMES, CountedSandbox, CountedStream, GroupSandbox, resolve_machine
 from local.costs.model import Load
-from local.costs.model import profile as priced_profile
+from local.costs.model import load_profile as priced_profile
 from local.simulation import groups
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_stage import INPUT, VirtualStage
@@ -94,10 +94,10 @@ def sends(*chunks: tuple[int, int, int]) -> Script:
 def test_the_budget_counts_each_event_once_over_functions() -> None:
     """The count covers the day's events and bytes, each once, over all functions, and begins at 0 the next day."""
     world = World(sends((10, 1, 4)), sends((1, 3, 6), (800, 7, 9)), sends((10, 10, 11)), looks_s=(1_000,))
-    world.start(budget=BUDGET)
+    world.start_function(budget=BUDGET)
     assert (world.spent.events, world.spent.bytes) == (4, 12)
     assert budget_alert(world.item, world.now_ms) == ""
-    world.start(budget=BUDGET)
+    world.start_function(budget=BUDGET)
     # Of the four events of one write, two were known: the bytes are counted in proportion.
     today = world.told[1_000]["budget"]
     assert (today["events"], today["bytes"]) == (6, 18)
@@ -105,7 +105,7 @@ def test_the_budget_counts_each_event_once_over_functions() -> None:
     key = {"PK": {"S": "demo"}, "SK": {"S": "connection#000000000001"}}
     before = world.tables.get_item(TableName="control", Key=key)["Item"]
     assert spending_of(before["spending"]["S"]) == Spending(20_000, 4, 12, 0, 10, 0, "go on")
-    world.start(budget=BUDGET)
+    world.start_function(budget=BUDGET)
     assert (world.spent.day, world.spent.events) == (20_001, 5)
     assert world.stored() == [str(one) for one in range(1, 12)]
 
@@ -117,12 +117,12 @@ def test_beyond_its_budget_a_stream_pauses_until_the_day_is_over() -> None:
     """
     world = World(sends((60, 1, 8), (120, 9, 12), (180, 13, 20)), sends((60, 13, 14)), looks_s=(70, 700))
     budget = BUDGET | {"then": "pause"}
-    assert world.start(budget=budget).outcome.error == "StreamDropped"
+    assert world.start_function(budget=budget).outcome.error == "StreamDropped"
     assert world.stored() == [str(one) for one in range(1, 13)]
     assert world.spent == Spending(20_000, 12, 36, 0, 10, 0, "pause")
     # The next functions back off; the stream connects when the day is over.
     while len(world.opened) < 2:
-        world.start(budget=budget)
+        world.start_function(budget=budget)
     assert world.asked_ms == [0, 1_200_000]
     assert (world.spent.day, world.spent.events) == (20_001, 2)
     words = "80 % of the day's budget of 10 events is used"
@@ -196,7 +196,7 @@ def test_each_connection_of_a_function_adds_only_its_own_events_to_a_shared_budg
     """Each connection counts from 0, so a second connection of a function subtracts nothing from a shared budget."""
     dropped = [*sends((10, 1, 10)), (20_000, Closed("reset"))]
     world = World(dropped, [*sends((10, 11, 13)), (20_000, Closed("reset"))], sends((10, 14, 14)))
-    world.start(budget={"profile_events_per_day": 100}, reconnect_tries=2)
+    world.start_function(budget={"profile_events_per_day": 100}, reconnect_tries=2)
     assert (world.called, len(world.opened), len(world.stored())) == (1, 3, 14)
     counts = {item["SK"]["S"]: item["events"]["N"] for item in items(world.tables, "control") if "events" in item}
     assert counts == {"spent#profile:demo#20000": "14"}
@@ -207,9 +207,9 @@ def test_a_raised_budget_ends_a_pause() -> None:
     budgets: list[Any] = [BUDGET | {"then": "pause", "events_per_day": 100}, BUDGET, None]
     for budget in budgets:
         world = World(sends((60, 1, 12)), sends((1, 13, 14)))
-        world.start(budget=BUDGET | {"then": "pause"})
+        world.start_function(budget=BUDGET | {"then": "pause"})
         world.now_ms += 10_000
-        world.start(**({} if budget is None else {"budget": budget}))
+        world.start_function(**({} if budget is None else {"budget": budget}))
         assert world.asked_ms == [0, 70_000]
         assert world.stored()[-1] == "14"
 
@@ -217,7 +217,7 @@ def test_a_raised_budget_ends_a_pause() -> None:
 def test_a_paused_stream_does_not_count_as_away() -> None:
     """A paused stream does not count as away until the day is over; from then on it does."""
     world = World(sends((60, 1, 12)))
-    world.start(budget=BUDGET | {"then": "pause"})
+    world.start_function(budget=BUDGET | {"then": "pause"})
     records = StreamRecords(world.tables, "control").read("demo")
     assert records is not None
     held, ends_ms = records.lease, LATE_MS + 1_200_000
@@ -234,7 +234,7 @@ def test_beyond_its_budget_a_sample_is_kept_and_the_rest_counted() -> None:
     script = sends((60, 1, 12), (120, 13, 112))
     first, second = World(script), World(script)
     for world in (first, second):
-        world.start(budget=budget)
+        world.start_function(budget=budget)
     kept = [int(one) for one in first.stored() if int(one) > 12]
     assert first.stored() == second.stored()
     assert 10 < len(kept) < 45
@@ -288,13 +288,13 @@ def test_beyond_its_budget_a_stream_goes_over_to_a_log() -> None:
     """After the write that reaches the budget, a stream stores in a log for good; a repeated event is stored once."""
     world = World(sends((60, 1, 8), (120, 9, 12), (180, 11, 20), (181, 21, 22)), sends((60, 19, 24)))
     budget = BUDGET | {"then": "log"}
-    world.start(budget=budget, flush_s=5)
+    world.start_function(budget=budget, flush_s=5)
     assert world.stored() == [str(one) for one in range(1, 13)]
     assert world.logged() == [[str(one) for one in range(13, 23)]]
     assert (world.item["partitions"], world.item["item_partitions"]) == ({"N": "0"}, {"N": "1"})
     words = "220 % of the day's budget of 10 events is used: what comes is stored in a log"
     assert budget_alert(world.item, world.now_ms) == words
-    world.start(budget=budget, flush_s=5)
+    world.start_function(budget=budget, flush_s=5)
     assert world.logged()[1:] == [["23", "24"]]
     assert world.spent == Spending(20_000, 24, 72, 0, 10, 0, "log")
 
@@ -322,7 +322,7 @@ class Night(World):
         """Return whether the next function is killed."""
         self._actions.append((self.now_ms + 4_900, self.dies))
         with suppress(Killed):
-            self.start(**fields)
+            self.start_function(**fields)
             self._actions.clear()
             return False
         return True
@@ -362,14 +362,14 @@ def test_kills_leave_a_hundredth_of_a_shared_budget_uncounted() -> None:
 @pytest.mark.parametrize("kills_s", [(), pytest.param((190,), marks=pytest.mark.long)])
 def test_the_count_survives_handovers_and_kills(kills_s: tuple[int, ...]) -> None:
     """With the deployed machine, every stored event counts once over eight connections and a kill."""
-    source = month.scenario("local")
+    source = month.read_scenario("local")
     source = replace(source, kills_ms=tuple(1_000 * one for one in kills_s))
-    stage = VirtualStage(source, machine_of(source), NAMES)
+    stage = VirtualStage(source, resolve_machine(source), NAMES)
     clock = stage.clock
     asked = replace(priced_profile(source, Load(1, 2, 100, "items", None)), budget=Budget(10**6, 0, "go on", 0))
 
     async def run() -> tuple[int, int, int]:
-        sandbox = CountedSandbox(stage, asked, Stream(asked, 2, 100).upstream(clock, 900))
+        sandbox = CountedSandbox(stage, asked, CountedStream(asked, 2, 100).upstream(clock, 900))
         stage.executions.begin(INPUT, sandbox.perform)
         await clock.sleep_until(clock.now_ms() + 310_000)
         StreamRecords(sandbox.tables, NAMES["control_table"]).stop(
@@ -393,14 +393,14 @@ def test_the_count_survives_handovers_and_kills(kills_s: tuple[int, ...]) -> Non
 @pytest.mark.parametrize("store", ["items", "log"])
 def test_a_group_counts_each_of_its_streams(store: str) -> None:
     """A group counts each of its streams in its heartbeats; every stored event counts once over its handovers."""
-    source = month.scenario("local")
-    stage = VirtualStage(source, machine_of(source), NAMES)
+    source = month.read_scenario("local")
+    stage = VirtualStage(source, resolve_machine(source), NAMES)
     clock, load = stage.clock, Load(3, 2, 100, store, None if store == "items" else 2, per_function=3)
     wide = (Wide("profile", 10**6, 0), Wide("stage", 10**6, 0))
     asked = replace(priced_profile(source, load), budget=Budget(10**6, 0, "go on", 0, wide))
 
     async def run() -> None:
-        stream = Stream(asked, 2, 100)
+        stream = CountedStream(asked, 2, 100)
         upstreams = {f"replay:{number}": stream.upstream(clock, 900, number) for number in range(3)}
         sandbox = GroupSandbox(stage, stream, upstreams)
         stage.executions.begin(groups.INPUT, sandbox.perform)

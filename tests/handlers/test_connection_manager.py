@@ -233,7 +233,7 @@ def test_a_connection_logs_no_more_than_is_priced(
     documents = [json.loads(line) for line in out.splitlines() if "_aws" in line]
     assert [(document["Stored"], document["Dropped"]) for document in documents] == [(1, 1)]
     logged = len(out) + len(error) + PLATFORM_BYTES
-    priced = stage_costs.measured()["log_bytes_per_connection"]
+    priced = stage_costs.measurements()["log_bytes_per_connection"]
     assert priced / 2 < logged < priced
 
 

@@ -27,7 +27,7 @@ from handlers.store import control_record
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
 from local.service import osls
-from local.stack import read
+from local.stack import read_stack
 from tests.handlers.api_requests import FAR_MS, MINE, REQUESTED_AT, asked, connected
 from tests.handlers.aws import (
     CONTROL,
@@ -55,7 +55,7 @@ def test_the_index_names_every_route_and_profile(control: ModuleType) -> None:
     """The index lists the profiles and exactly the routes of the deployed API."""
     code, body = asked(control, "GET", None, resource="/")
     assert (code, body["service"], body["profiles"]) == (200, "streamkeeper", ["demo"])
-    routes = [route for route in read(osls.template("test"), {}).routes if route.method != "ANY"]
+    routes = [route for route in read_stack(osls.template("test"), {}).routes if route.method != "ANY"]
     assert sorted(body["routes"]) == sorted(f"{route.method} {route.path}" for route in routes)
 
 

@@ -71,4 +71,4 @@ def test_a_function_of_many_streams_logs_no_more_than_one_of_one() -> None:
     )
     assert said == found | {"group": "#123"}
     found = said
-    assert len(json.dumps(found)) < stage_costs.measured()["log_bytes_per_connection"] / 5
+    assert len(json.dumps(found)) < stage_costs.measurements()["log_bytes_per_connection"] / 5

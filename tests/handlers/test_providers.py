@@ -27,7 +27,7 @@ from handlers.store import control_record
 from local.profiles.profile_files import placeholders
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour
 from local.upstreams.demo_streams import Upstreams
-from local.upstreams.playing import moved, playing
+from local.upstreams.provider_player import point_to_player, serve_providers
 from tests.examples import one_in
 from tests.handlers.aws import CONTROL, EVENTS, Aws, save_connection
 from tests.handlers.lanes import Lane, start
@@ -85,7 +85,9 @@ class Stage:
 
     def most(self) -> int:
         """Return how many connections there were at once at most."""
-        return max(self.upstreams.presence.most(place) for place in self.upstreams.presence.places())
+        return max(
+            self.upstreams.open_connections.most_at_once(one) for one in self.upstreams.open_connections.stream_ids()
+        )
 
 
 def shipped(name: str) -> Profile:
@@ -101,8 +103,8 @@ def played(aws: Aws, name: str, **changes: Any) -> Iterator[Stage]:
     profile = shipped(name)
     if profile.resume is not None and profile.resume.back_s:
         profile = replace(profile, resume=replace(profile.resume, back_s=1))
-    with playing({name: behaviour}) as (origin, upstreams):
-        yield Stage(aws, IDS[name], moved(profile, origin), upstreams, origin)
+    with serve_providers({name: behaviour}) as (origin, upstreams):
+        yield Stage(aws, IDS[name], point_to_player(profile, origin), upstreams, origin)
 
 
 def test_every_profile_that_ships_is_played() -> None:
@@ -145,9 +147,9 @@ def test_a_completion_is_requested_once(aws: Aws) -> None:
 @pytest.mark.parametrize("name", one_in(4, RESUMED))
 def test_events_since_the_providers_end_are_requested(aws: Aws, name: str) -> None:
     """After the provider ends the connection, with or without a message, the next request's cursor closes the gap."""
-    with played(aws, name, **BUSY, life_s=0.3) as stage:
+    with played(aws, name, **BUSY, ends_after_s=0.3) as stage:
         report = stage.connected()
-        says = "disconnected_by_upstream" if BEHAVIOURS[name].cut else "ended_by_upstream"
+        says = "disconnected_by_upstream" if BEHAVIOURS[name].last_text else "ended_by_upstream"
         assert (report.outcome.error, report.progress.ended_by) == ("StreamDropped", says)
         first, closed_ms = stage.stored(), SystemClock().now_ms()
         assert report.progress.stored == len(first)
@@ -160,7 +162,7 @@ def test_events_since_the_providers_end_are_requested(aws: Aws, name: str) -> No
 @pytest.mark.parametrize("name", one_in(4, PASSING))
 def test_events_that_cannot_be_requested_again_are_a_gap(aws: Aws, name: str) -> None:
     """If a provider cannot resume, the next connection begins with present events, and the gap stays open."""
-    with played(aws, name, **BUSY, life_s=1) as stage:
+    with played(aws, name, **BUSY, ends_after_s=1) as stage:
         report = stage.connected()
         assert (report.outcome.error, report.progress.ended_by) == ("StreamDropped", "ended_by_upstream")
         first = stage.stored()
@@ -175,7 +177,7 @@ def test_events_that_cannot_be_requested_again_are_a_gap(aws: Aws, name: str) ->
 
 def test_heartbeats_are_signs_of_life_and_no_events(aws: Aws) -> None:
     """Heartbeats of each provider keep a connection without events alive past its stall limit, and are not stored."""
-    changes = {"interval_ms": HOUR_MS, "heartbeat_ms": 500, "life_s": 0}
+    changes = {"interval_ms": HOUR_MS, "heartbeat_ms": 500, "ends_after_s": 0}
     with contextlib.ExitStack() as stack:
         stages = [stack.enter_context(played(aws, name, **changes)) for name in BEATING]
         for stage in stages:

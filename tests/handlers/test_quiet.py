@@ -34,7 +34,7 @@ class World(Functions):
         actions = [(round(self.origin_ms + 1_000 * each), lambda each=each: self.looks(each)) for each in at_s]
         super().__init__(lambda: scripts[len(self.opened)], actions)
         for _ in scripts:
-            self.start(key="each", **fields)
+            self.start_function(key="each", **fields)
 
     def looks(self, at_s: float) -> None:
         self.told[at_s] = quiet_alert(self.item, self.now_ms)
@@ -63,7 +63,7 @@ def test_an_outage_does_not_count_as_a_pause() -> None:
     world.now_ms += 600_000
     world.opened.clear()
     world._play = lambda _stream: sends(5, 20)
-    world.start(key="each")
+    world.start_function(key="each")
     assert silence_of(world.item).longest_ms == 15_000
 
 

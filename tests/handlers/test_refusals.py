@@ -51,7 +51,7 @@ class Machine(Functions):
         """Return the errors of functions in both lanes in turn, until one of them is not StreamDropped."""
         errors: list[str] = []
         while len(errors) < most and (not errors or errors[-1] == DROPPED):
-            errors.append(self.start("AB"[len(errors) % 2], **fields).outcome.error)
+            errors.append(self.start_function("AB"[len(errors) % 2], **fields).outcome.error)
         return errors
 
 
@@ -87,7 +87,7 @@ def test_a_page_for_a_minute_does_not_reject_the_stream() -> None:
 def test_zero_makes_a_refusal_final_at_once() -> None:
     """With `reject_after = 0`, or for a status that the profile calls rejected, the first refusal is final."""
     machine = Machine(lambda: answered(403))
-    report = machine.start(reject_after=0)
+    report = machine.start_function(reject_after=0)
     assert report.outcome.message == "the upstream answered 403: a retry cannot help"
     assert (machine.store.read("demo").rest, machine.asked_ms) == (NO_BACKOFF, [0])
     assert Machine(lambda: answered(403)).until_rejected(statuses={"403": "rejected"}) == [REJECTED]
@@ -96,7 +96,7 @@ def test_zero_makes_a_refusal_final_at_once() -> None:
 def test_the_message_of_a_refusal_names_its_time() -> None:
     """The message of a refusal names the time until it is final, and the final message how long it lasted."""
     machine = Machine(lambda: answered(403))
-    said = [machine.start(reject_after="3s").outcome for _ in range(3)]
+    said = [machine.start_function(reject_after="3s").outcome for _ in range(3)]
     assert [(one.message, one.http_status) for one in said] == [
         ("the upstream answered 403: final if it goes on for 3 s", 403),
         ("the upstream answered 403: final if it goes on for 2 s", 403),
@@ -110,7 +110,7 @@ def test_anything_but_a_refusal_begins_the_row_anew(other: Script) -> None:
     scripts = [answered(403), answered(403), other]
     machine = Machine(lambda: scripts.pop(0) if scripts else answered(403))
     for _ in range(3):
-        machine.start(reject_after=60)
+        machine.start_function(reject_after=60)
     begun_ms = machine.now_ms
     assert machine.until_rejected(reject_after=60)[-1] == REJECTED
     assert machine.now_ms - begun_ms >= 60_000
@@ -180,7 +180,7 @@ def test_the_profile_may_set_the_back_off_of_refusals() -> None:
 def test_a_function_that_reconnects_backs_off_from_refusals_too() -> None:
     """A function that reconnects by itself backs off as long, and ends with the same error."""
     machine = Machine(lambda: answered(404))
-    assert machine.start(reject_after=7, reconnect_tries=20).outcome.error == REJECTED
+    assert machine.start_function(reject_after=7, reconnect_tries=20).outcome.error == REJECTED
     assert machine.asked_ms == [0, 1_000, 3_000, 7_000]
 
 
@@ -193,7 +193,7 @@ def test_a_function_that_backs_off_beside_a_rejection_leaves() -> None:
 
     machine = Machine(lambda: answered(403), [(ORIGIN_MS + 5_000, rejects)])
     machine.store.change_rest("demo", NO_BACKOFF, Backoff("refused", 3, ORIGIN_MS + 9_000, refused_since_ms=1), "A/r0")
-    outcome = machine.start("B").outcome
+    outcome = machine.start_function("B").outcome
     assert ((outcome.error, outcome.status), machine.asked_ms, machine.now_ms - ORIGIN_MS) == (
         ("", "superseded"),
         [],

@@ -36,15 +36,15 @@ def test_a_back_off_holds_for_the_next_function() -> None:
     """A function that starts during a back-off waits for the rest of the upstream's Retry-After, to the millisecond."""
     functions = Functions(lambda: refused(429, 9))
     for _ in range(3):
-        functions.start()
+        functions.start_function()
     assert functions.asked_ms == [0, 9_000, 18_000]
 
 
 def test_a_back_off_longer_than_the_function_is_left_to_the_next() -> None:
     """If the back-off outlasts a function, the function waits until its end, opens nothing, and raises that error."""
     functions = Functions(lambda: refused(429, 3_000))
-    functions.start()
-    outcome = functions.start().outcome
+    functions.start_function()
+    outcome = functions.start_function().outcome
     assert (outcome.error, functions.now_ms) == ("StreamThrottled", 892_000)
     assert outcome.message == "the upstream's back-off lasts 2108 s more"
     assert functions.asked_ms == [0]
@@ -63,12 +63,12 @@ def test_of_two_functions_that_back_off_together_one_tries() -> None:
 
     def tries() -> None:
         other = another(functions, refused(503, 600))
-        other.start(reconnect_tries=0)
+        other.start_function(reconnect_tries=0)
         tried_ms.extend(other.asked_ms)
 
     functions = Functions(lambda: LIVED, [(299, tries)])
     functions.store.change_rest("demo", Backoff(), Backoff("http", 1, 300), "A/r0")
-    functions.start(reconnect_tries=0)
+    functions.start_function(reconnect_tries=0)
     assert (tried_ms, functions.asked_ms) == ([300], [600_300])
 
 
@@ -77,12 +77,12 @@ def test_a_function_beside_an_answered_try_connects() -> None:
     left: list[Backoff] = []
     tries = Functions(lambda: [(1_000, Opened(200))], [(1_101, lambda: left.append(tries.store.read("demo").rest))])
     tries.store.change_rest("demo", Backoff(), Backoff("http", 1, 100), "A/r0")
-    tries.start()
+    tries.start_function()
     assert left == [Backoff("http", 1, 1_100)]
     rests = Functions(lambda: LIVED, [(1_200, lambda: rests.store.change_rest("demo", held, left[0], "B/r0"))])
     held = replace(left[0], until_ms=60_000, tried_ms=100)
     rests.store.change_rest("demo", Backoff(), held, "B/r0")
-    rests.start()
+    rests.start_function()
     assert rests.asked_ms == [2_000]
 
 
@@ -90,7 +90,7 @@ def test_failures_in_a_row_lengthen_the_back_off() -> None:
     """Failures in a row lengthen the back-off, whichever function meets them."""
     functions = Functions(lambda: refused(503))
     for _ in range(4):
-        functions.start()
+        functions.start_function()
     assert functions.asked_ms == [0, 2_000, 6_000, 14_000]
 
 
@@ -130,8 +130,8 @@ def test_a_try_is_written_down_as_one_until_it_has_ended() -> None:
         return refused(503)
 
     functions = Functions(answer)
-    functions.start()
-    functions.start()
+    functions.start_function()
+    functions.start_function()
     took_ms = functions.asked_ms[1]
     held, after = rests[1], functions.store.read("demo").rest
     assert (rests[0], held) == (Backoff(), Backoff("http", 1, held.until_ms, tried_ms=took_ms))
@@ -161,7 +161,7 @@ def test_a_failure_beside_another_is_added_to_it(ended: Script, theirs: Backoff,
         return ended
 
     functions = Functions(meanwhile)
-    functions.start()
+    functions.start_function()
     assert functions.store.read("demo").rest == after
 
 
@@ -171,13 +171,13 @@ def test_a_row_of_failures_ends_with_a_connection_that_lives() -> None:
 
     def hand_over() -> None:
         rows.append(functions.store.read("demo").rest)
-        another(functions, refused(503)).start()
+        another(functions, refused(503)).start_function()
         rows.append(functions.store.read("demo").rest)
 
     plays: list[Script] = [refused(503), refused(503), list(LIVED)]
     functions = Functions(lambda: plays.pop(0), [(20_000, hand_over)])
     for _ in range(3):
-        functions.start()
+        functions.start_function()
     assert rows == [Backoff("", 0, 6_000), Backoff("http", 1, 22_000)]
     assert functions.store.read("demo").rest == Backoff("http", 1, 22_000)
 
@@ -188,7 +188,7 @@ def test_a_connection_that_is_answered_and_closed_at_once_ends_no_row() -> None:
     functions = Functions(lambda: plays.pop(0))
     rows = []
     for _ in range(3):
-        functions.start(reconnect_tries=0)
+        functions.start_function(reconnect_tries=0)
         rows.append(functions.store.read("demo").rest.failures)
     assert rows == [1, 1, 1]
 
@@ -196,13 +196,13 @@ def test_a_connection_that_is_answered_and_closed_at_once_ends_no_row() -> None:
 def test_a_connection_that_made_room_before_it_opened_is_no_failure() -> None:
     """A connection that makes room for its successor before it opens is no failure: no back-off is recorded."""
     functions = Functions(lambda: [(0, Closed("refused"))])
-    functions.start()
+    functions.start_function()
     assert functions.store.read("demo").rest == Backoff("network", 1, 1_000)
 
     functions = Functions(list, [(300, lambda: functions.store.claim("demo", execution="", holder="A/r3"))])
     functions.store.claim("demo", execution="", holder="B/r0")
     functions.store.mark_connected("demo", 1, 10**15)
-    report = functions.start(overlap="forbids")
+    report = functions.start_function(overlap="forbids")
     assert (report.progress.ended_by, functions.asked_ms) == ("claimed_by_successor", [])
     assert functions.store.read("demo").rest == Backoff()
 
@@ -252,7 +252,7 @@ def asked_ms(*scripts: Script, count: int = 2, **fields: Any) -> list[int]:
     functions = Functions(lambda: left.pop(0) if left else [(0, Opened(200))])
     functions.every_ms = 20_000
     for _ in range(count):
-        functions.start(**{"backoff": {}, **fields})
+        functions.start_function(**{"backoff": {}, **fields})
     return functions.asked_ms
 
 
@@ -299,7 +299,7 @@ def test_a_handover_is_no_reconnection(connected_ms: int) -> None:
             (connected_ms, lambda: functions.store.mark_connected("demo", 2, 10**15)),
         ],
     )
-    assert functions.start().outcome.error == "StreamTakenOver"
+    assert functions.start_function().outcome.error == "StreamTakenOver"
     assert functions.store.read("demo").rest == Backoff()
 
 
@@ -307,7 +307,7 @@ def test_a_connection_that_ends_at_its_deadline_leaves_no_back_off() -> None:
     """A connection that ends at its deadline was not lost, so it leaves no back-off, and the next connects at once."""
     functions = Functions(lambda: asks(b"5000", until_ms=10**7))
     functions.every_ms = 20_000
-    report = functions.start()
+    report = functions.start_function()
     assert (report.outcome.error, functions.store.read("demo").rest) == ("ConnectionExpired", Backoff())
 
 
@@ -316,7 +316,7 @@ def test_a_function_reconnects_with_full_jitter(lot: float, asked_ms: list[int])
     """A function reconnects at once after its first failure, then with full jitter, to spread functions in time."""
     functions = Functions(lambda: [(0, Closed("reset"))])
     functions.lot = lot
-    functions.start(reconnect_tries=3, backoff={})
+    functions.start_function(reconnect_tries=3, backoff={})
     assert functions.asked_ms == asked_ms
 
 
@@ -327,7 +327,7 @@ def test_a_function_reconnects_only_with_three_margins_left() -> None:
         lived: Script = [(0, Opened(200)), (after_ms, Closed("reset"))]
         functions = Functions(partial(list, lived))
         functions.every_ms = 20_000
-        functions.start(reconnect_tries=3, backoff={})
+        functions.start_function(reconnect_tries=3, backoff={})
         openings.append(len(functions.asked_ms))
     assert openings == [2, 1]
 

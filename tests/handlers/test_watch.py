@@ -25,7 +25,7 @@ from handlers.store.control_table import Table
 from handlers.store.typed_values import instant_text
 from handlers.watching.alerts import KINDS, MOST_OF_GROUP, lines, with_streams
 from handlers.watching.orphan_recovery import ExecutionDescription, release_stopped
-from local.costs.stage_costs import WATCH_METRICS, measured
+from local.costs.stage_costs import WATCH_METRICS, measurements
 from local.service import osls
 from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.aws import Aws, Client, fails_with, never_arrives
@@ -435,7 +435,7 @@ def test_the_watch_reports_its_numbers_without_any_stream(watched: Watched) -> N
     assert watched.run() == nothing | {"repairs": [], "orphans": []}
     document, lines = watched.reported()
     # The price covers this document, with Lambda's lines START, END and REPORT.
-    assert len(json.dumps(document)) + 350 < measured()["log_bytes_per_watch"]
+    assert len(json.dumps(document)) + 350 < measurements()["log_bytes_per_watch"]
     assert (document["LongestUnconnected"], document["Wanted"], lines) == ([0.0], 0, [])
 
 

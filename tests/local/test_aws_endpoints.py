@@ -15,16 +15,16 @@ def test_only_the_sdks_variables_choose_another_endpoint() -> None:
     """AWS_ENDPOINT_URL replaces the embedded AWS, a service's own variable only that service."""
     embedded, own = "http://127.0.0.1:1", "http://127.0.0.1:8000"
     tables = Endpoints({}, embedded, "http://127.0.0.1:2")
-    assert [tables.of(service) for service in ("dynamodb", "sqs")] == ["http://127.0.0.1:2", embedded]
+    assert [tables.url_of(service) for service in ("dynamodb", "sqs")] == ["http://127.0.0.1:2", embedded]
     assert tables.environment()["AWS_ENDPOINT_URL_DYNAMODB"] == "http://127.0.0.1:2"
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB"):
         assert needs_dynamodb({}) > needs_dynamodb({name: own})
-        assert Endpoints({name: own}, embedded).of("dynamodb") == own
+        assert Endpoints({name: own}, embedded).url_of("dynamodb") == own
     alone = Endpoints({"AWS_ACCESS_KEY_ID": "mine", "AWS_PROFILE": "work"}, embedded)
-    assert alone.of("dynamodb") == embedded
+    assert alone.url_of("dynamodb") == embedded
     assert alone.environment()["AWS_ACCESS_KEY_ID"] == "local"
     one = Endpoints({"AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:8000", "AWS_ACCESS_KEY_ID": "mine"}, embedded)
-    assert (one.of("dynamodb"), one.of("sqs")) == ("http://127.0.0.1:8000", embedded)
+    assert (one.url_of("dynamodb"), one.url_of("sqs")) == ("http://127.0.0.1:8000", embedded)
     assert one.environment()["AWS_ENDPOINT_URL_DYNAMODB"] == "http://127.0.0.1:8000"
     assert one.environment()["AWS_ACCESS_KEY_ID"] == "mine"
     assert not needs_embedded({"AWS_ENDPOINT_URL": "http://127.0.0.1:4566"})

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local.cli import main
-from local.printable import aligned, cut, lines_of, printable, printable_lines, saying, show
+from local.printable import align_table, join_items, print_line, printable, printable_lines, report_if_slow, truncate
 from local.service.screen import Screen
 from tests.local.support import PROJECT, until
 
@@ -77,18 +77,18 @@ def test_a_narrow_terminal_cuts_no_number(monkeypatch: pytest.MonkeyPatch) -> No
     """A line that is too long is wrapped at spaces."""
     facts = "21.2 events/s · 125 stored · 6 duplicates turned away · overlap 0.1 s · gap 0.0 s"
     monkeypatch.setenv("COLUMNS", "40")
-    lines = [line.plain for line in Screen().lines(facts)]
+    lines = [line.plain for line in Screen().wrap_lines(facts)]
     assert (max(map(len, lines)) <= 40, " ".join(lines)) == (True, facts)
     monkeypatch.setenv("COLUMNS", "120")
-    assert [line.plain for line in Screen().lines(facts)] == [facts]
+    assert [line.plain for line in Screen().wrap_lines(facts)] == [facts]
 
 
 def test_counts_are_one_line_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal the counts take several lines, and a number stays with its name."""
     monkeypatch.setenv("COLUMNS", "80")
     counts = [f"count-{number} {number}" for number in range(1_000, 1_020)]
-    assert lines_of(io.StringIO(), counts) == " ".join(counts)
-    lines = lines_of(Terminal(), counts).splitlines()
+    assert join_items(io.StringIO(), counts) == " ".join(counts)
+    lines = join_items(Terminal(), counts).splitlines()
     assert [len(line) <= 80 for line in lines] == [True] * 4
     assert re.findall(r"count-\d+ \d+", "\n".join(lines)) == counts
 
@@ -106,7 +106,7 @@ def test_a_closed_pipe_does_not_end_the_service() -> None:
         "import os, sys",
         "from local.service.screen import Screen",
         "screen = Screen()",
-        "screen.say('one'), screen.plain('two')",
+        "screen.say('one'), screen.print_lines('two')",
         "print('goes on', file=sys.stderr, flush=True)",
         "os._exit(0)",
     ])  # fmt: skip
@@ -124,16 +124,16 @@ def test_a_closed_pipe_does_not_end_the_service() -> None:
 def test_a_table_keeps_its_rows_whole() -> None:
     """Columns stand side by side if they fit; otherwise names stand above, or another table follows below."""
     rows = [["strategy", "gap s", "lost"], ["retry", "4", "15"]]
-    assert aligned(rows, 21) == ["strategy  gap s  lost", "retry         4    15"]
-    assert aligned(rows, 11) == ["  gap", "    s  lost", "retry", "    4    15"]
-    assert aligned(rows, 10) == ["  gap", "    s lost", "retry", "    4   15"]
+    assert align_table(rows, 21) == ["strategy  gap s  lost", "retry         4    15"]
+    assert align_table(rows, 11) == ["  gap", "    s  lost", "retry", "    4    15"]
+    assert align_table(rows, 10) == ["  gap", "    s lost", "retry", "    4   15"]
     parts = ["strategy  gap s", "retry         4", "", "strategy  lost", "retry       15"]
-    assert aligned(rows, 9) == parts
+    assert align_table(rows, 9) == parts
 
 
 def test_a_body_is_cut_where_the_line_ends() -> None:
     """A cut text ends with a mark, and neither exceeds the columns."""
-    assert [cut("語語 ab", 7), cut("語語 ab", 6), cut("語語 ab", 4), cut("e\u0301e", 2)] == [
+    assert [truncate("語語 ab", 7), truncate("語語 ab", 6), truncate("語語 ab", 4), truncate("e\u0301e", 2)] == [
         "語語 ab", "語語 …", "語…", "e\u0301e"
     ]  # fmt: skip
 
@@ -142,10 +142,10 @@ def test_a_body_is_cut_where_the_line_ends() -> None:
 def test_a_long_wait_is_explained(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> None:
     """The line comes after the given time, on a terminal and in a pipe; more lines say how much time is left."""
     monkeypatch.setattr(sys, "stderr", stream)
-    with saying("never", after_s=3600):
+    with report_if_slow("never", after_s=3600):
         pass
-    monkeypatch.setattr("local.printable.DONE_EVERY_S", 0.001)
-    with saying("waiting", lambda: 1.0, after_s=0):
+    monkeypatch.setattr("local.printable.PROGRESS_EVERY_S", 0.001)
+    with report_if_slow("waiting", lambda: 1.0, after_s=0):
         assert until(lambda: "left" in stream.getvalue(), 60)
     assert stream.getvalue().splitlines()[:2] == ["streamkeeper: waiting", "streamkeeper: 100% done, about 0 s left"]
 
@@ -155,7 +155,7 @@ def test_a_long_line_is_wrapped_between_words(
 ) -> None:
     """Further lines are indented, and no word is cut; 語 takes two columns of a terminal."""
     monkeypatch.setenv("COLUMNS", "30")
-    show("価格:円円円  円円円円  円円円円", 4)
+    print_line("価格:円円円  円円円円  円円円円", 4)
     assert capsys.readouterr().out == "価格:円円円  円円円円\n    円円円円\n"
-    show("running  a:stream  the upstream-says \x1b[2J no", 4)
+    print_line("running  a:stream  the upstream-says \x1b[2J no", 4)
     assert capsys.readouterr().out == "running  a:stream  the\n    upstream-says \\x1b[2J no\n"

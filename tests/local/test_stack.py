@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from local.stack import Function, read
+from local.stack import Function, read_stack
 from local.user_error import UserError
 
 URL = "http://127.0.0.1:9/000000000000/jobs"
@@ -14,7 +14,7 @@ def function_with(variable: Any, **sections: Any) -> Function:
     """Returns the function of a template whose variable X has this value."""
     properties = {"FunctionName": "f", "Handler": "m.h", "Environment": {"Variables": {"X": variable}}}
     function = {"Type": "AWS::Lambda::Function", "Properties": properties}
-    (built,) = read(
+    (built,) = read_stack(
         {"Resources": {"F": function, **sections.pop("Resources", {})}, **sections}, {"jobs": URL}
     ).functions
     return built

@@ -80,7 +80,10 @@ class Upstream:
 @pytest.fixture
 def upstream(request: pytest.FixtureRequest) -> Iterator[Upstream]:
     """Yield the upstream of the streams."""
-    with harness.process("bench.fleet_peers", str(MANY), str(getattr(request, "param", 0.5))) as (addresses, process):
+    with harness.run_module("bench.fleet_peers", str(MANY), str(getattr(request, "param", 0.5))) as (
+        addresses,
+        process,
+    ):
         yield Upstream(addresses[0], process)
 
 

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import pytest
 
-from local.api_client.command import here
+from local.api_client.command import choose_api
 from local.archive import event_readers
 from local.archive.run import Archive, hour_of
-from local.streams import asking
+from local.streams import api_session
 from streamkeeper import Client
 from streamkeeper.archive_places import Folder
 from streamkeeper.bulk import HOUR_MS
@@ -89,8 +89,8 @@ def check_archives(service: Service, folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in place.items():
             patch.setenv(name, value)
-        tables = event_readers.of_stage("local")
-        api = event_readers.ByApi(asking.Streams(here({}, url, sign=False)))
+        tables = event_readers.reader_of_stage("local")
+        api = event_readers.ApiReader(api_session.ApiSession(choose_api({}, url, sign=False)))
         for name, source in (("tables", tables), ("api", api)):
             until_ms = hour_of(time.time_ns() // 1_000_000) + 2 * HOUR_MS
             Archive("feed", source, Folder(folder / name), (), lambda _: None).run(until_ms)

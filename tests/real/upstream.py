@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 from starlette.types import ASGIApp
 
-from local import own_hosts
+from local import host_check
 from local.listener import Listener, bind
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour
 from local.upstreams.demo_streams import Upstreams
-from local.upstreams.presence import Watch
+from local.upstreams.open_connections import Watch
 from tests.local.support import in_thread
 
 # A connection of demo-ndjson outlives any test, so that only the test's own faults end one.
@@ -31,7 +31,7 @@ def serving(
     async def service() -> AsyncIterator[tuple[Upstreams, int]]:
         listener: Listener
         upstreams = Upstreams(lambda client: listener.reset(client), None, NEVER_S, watch, behaviours)
-        listener = Listener(around(upstreams.app), bind(0, "a test"), hosts=own_hosts.LOOPBACK)
+        listener = Listener(around(upstreams.app), bind(0, "a test"), hosts=host_check.LOOPBACK)
         await listener.start()
         yield upstreams, listener.port
         upstreams.close()

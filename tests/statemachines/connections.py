@@ -31,7 +31,7 @@ def definition(machine: str, stage: str = STAGE, **changes: int) -> Any:
 
 @cache
 def _source(path: str) -> Any:
-    return stages.definition(ROOT / path)
+    return stages.read_machine_file(ROOT / path)
 
 
 @cache

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timeline.histories import HistoryError, histories, page_of
+from timeline.histories import HistoryError, join_histories, read_page
 
 NO_TIME = "events[0].timestamp must be an instant: ISO 8601, or seconds since 1970"
 
@@ -24,23 +24,23 @@ def test_pages_of_one_execution_in_any_order(count: int, size: int, newest_first
     whole = events(count)
     pages = [whole[at : at + size + 1] for at in range(0, count, size)]
     order.shuffle(pages)
-    given_pages = [("page", page_of({"events": page[::-1] if newest_first else page})) for page in pages]
-    assert histories(given_pages) == [whole]
+    given_pages = [("page", read_page({"events": page[::-1] if newest_first else page})) for page in pages]
+    assert join_histories(given_pages) == [whole]
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 12))
 def test_pages_of_two_executions_are_told_apart(first: int, second: int, size: int) -> None:
     """Event 1 begins another execution, to which the pages that follow belong."""
     both = [events(first), events(second, 1.8e9)]
-    pages = [("page", page_of(one[at : at + size])) for one in both for at in range(0, len(one), size)]
-    assert histories(pages) == both
+    pages = [("page", read_page(one[at : at + size])) for one in both for at in range(0, len(one), size)]
+    assert join_histories(pages) == both
 
 
 def test_whole_seconds_are_seconds() -> None:
     """A time without a fraction is not taken for milliseconds, and milliseconds stay milliseconds."""
-    page = page_of([{"id": 1, "type": "ExecutionStarted", "timestamp": at} for at in (1_700_000_000,)])
+    page = read_page([{"id": 1, "type": "ExecutionStarted", "timestamp": at} for at in (1_700_000_000,)])
     assert repr(page[0]["timestamp"]) == "1700000000.0"
-    assert repr(page_of([{**page[0], "timestamp": 1_700_000_000_123}])[0]["timestamp"]) == "1700000000123"
+    assert repr(read_page([{**page[0], "timestamp": 1_700_000_000_123}])[0]["timestamp"]) == "1700000000123"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_whole_seconds_are_seconds() -> None:
 def test_a_file_that_is_no_history_is_refused(answer: object, message: str) -> None:
     """The message names the field and what it should be."""
     with pytest.raises(HistoryError) as refused:
-        page_of(answer)
+        read_page(answer)
     assert str(refused.value) == message
 
 
@@ -78,5 +78,5 @@ def test_a_missing_page_is_named() -> None:
         ),
     ):
         with pytest.raises(HistoryError) as refused:
-            histories([("page", page) for page in pages])
+            join_histories([("page", page) for page in pages])
         assert str(refused.value) == message

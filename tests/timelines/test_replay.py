@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.replay.command import Replay, Run, replay, text
+from local.replay.command import ExecutionRun, ReplayResult, replay, replay_text
 from local.simulation.scenario import read
 from tests.statemachines import bounds
 from timeline import spans
@@ -20,11 +20,11 @@ HERE = Path(__file__).parent
 SELDOM = 115  # cycles: no renewal within a scenario of minutes
 
 
-def run(name: str) -> Replay:
+def run(name: str) -> ReplayResult:
     return replay(read(HERE / name, "local"))
 
 
-def run_table(table: dict[str, Any], folder: Path | None = None) -> Replay:
+def run_table(table: dict[str, Any], folder: Path | None = None) -> ReplayResult:
     """Replays a scenario, which lies in `folder` if its machine does."""
     with tempfile.TemporaryDirectory() as made:
         path = (folder or Path(made)) / "scenario.yml"
@@ -109,7 +109,7 @@ def test_a_replay_is_the_same_to_the_byte() -> None:
     """Two replays of one scenario print the same, jitter included; another seed changes the jitter."""
     first, second = (run("connections-drop.yml") for _ in range(2))
     assert json.dumps(first.as_json()) == json.dumps(second.as_json())
-    assert text(first, 96) == text(second, 96)
+    assert replay_text(first, 96) == replay_text(second, 96)
 
 
 def test_each_lane_has_a_column(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_each_lane_has_a_column(tmp_path: Path) -> None:
     branches = [{"StartAt": name, "States": {name: {"Type": "Wait", "Seconds": 5, "End": True}}} for name in "XYZ"]
     machine = {"StartAt": "All", "States": {"All": {"Type": "Parallel", "Branches": branches, "End": True}}}
     (tmp_path / "three.asl.yml").write_text(json.dumps(machine))
-    lines = text(run_table({"machine": "three.asl.yml", "run_for_s": 60}, tmp_path), 96).splitlines()
+    lines = replay_text(run_table({"machine": "three.asl.yml", "run_for_s": 60}, tmp_path), 96).splitlines()
     assert ([lines[0].count(f"lane {name}") for name in "ABC"], lines[1].count("wait started")) == ([1, 1, 1], 3)
 
 
@@ -193,7 +193,7 @@ def test_a_changed_definition_takes_effect_at_a_renewal(tmp_path: Path) -> None:
     result = run_table(table, tmp_path)
     assert (result.gaps, result.status) == ([], "RUNNING")
 
-    def waits_ms(run: Run) -> set[int]:
+    def waits_ms(run: ExecutionRun) -> set[int]:
         return {
             span.to_ms - span.from_ms
             for span in spans.spans(run.rows)

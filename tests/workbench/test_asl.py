@@ -9,7 +9,7 @@ import pytest
 
 from local.cli import main
 from local.stages import ROOT
-from local.workbench.folder_page import page
+from local.workbench.folder_page import folder_readme
 from machines import function_raising, line, task, write_file
 from states_language import load, read_definition, warnings
 from states_language.drawing.dot import FAILED, TAKEN
@@ -79,5 +79,5 @@ def test_svg_holds_every_state_and_marks_the_visited(tmp_path: Path, capsys: pyt
 def test_the_readme_shows_the_files_as_they_are(tmp_path: Path) -> None:
     """The README is what `python -m local.workbench.folder_page statemachines` prints."""
     folder = ROOT / "statemachines"
-    assert (folder / "README.md").read_text() == page(folder)
-    assert "mermaid" not in page(tmp_path)
+    assert (folder / "README.md").read_text() == folder_readme(folder)
+    assert "mermaid" not in folder_readme(tmp_path)

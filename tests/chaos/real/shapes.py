@@ -52,7 +52,7 @@ class Kind:
             heartbeat="\n",
             interval_ms=INTERVAL_MS,
             has_key=False,
-            second="evicts" if self.overlap == "evicts" else "serves",
+            second_connection="evicts" if self.overlap == "evicts" else "serves",
         )
         if not self.resumes:
             return behaviour

@@ -25,7 +25,7 @@ from handlers.deliver.delivery_records import SinkRecord, SinkRecords
 from handlers.framing.events import StreamEvent
 from handlers.store.control_table import Table
 from local.service import osls
-from local.stack import read
+from local.stack import read_stack
 from tests.handlers.api.shown import DEAD_AFTER_MS, NOW, connection
 from tests.handlers.api_requests import asked, connected, events_of
 from tests.handlers.aws import CONTROL, Aws, Memory, never_arrives
@@ -108,7 +108,9 @@ def test_the_cost_follows_from_the_rates(memory: Memory, control: ModuleType) ->
 
 
 def definition(name: str = "connections") -> dict[str, Any]:
-    found: str = next(one.definition for one in read(osls.template("test"), {}).machines if one.name.endswith(name))
+    found: str = next(
+        one.definition for one in read_stack(osls.template("test"), {}).machines if one.name.endswith(name)
+    )
     parsed: dict[str, Any] = json.loads(found)
     return parsed
 

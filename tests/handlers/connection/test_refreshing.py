@@ -13,7 +13,7 @@ from handlers.connection.preparation import USED_UP, prepare_opening
 from handlers.profile.secret_references import Reference
 from handlers.run.refresh_tokens import RefreshTokens
 from local.simulation.tables import MemoryDynamoDB
-from local.upstreams.played_auth import CLIENT, REFRESH, SECRET, PlayedAuth
+from local.upstreams.auth_servers import CLIENT, REFRESH, SECRET, PlayedAuth
 from tests.examples import examples
 from tests.handlers.aws import answer_is_lost, never_arrives, passes
 from tests.handlers.profile.profiles import profile
@@ -54,7 +54,7 @@ class World:
         self.now_ms, self.lost, self.secret = 0, 0, REFRESH
         self.table = Table(draws, share)
         self.stored = RefreshTokens(self.table, "control")
-        self.auth = PlayedAuth(lambda: self.now_ms, draws, lives_s=1, grace_ms=grace_ms)
+        self.auth = PlayedAuth(lambda: self.now_ms, draws, token_lives_s=1, grace_ms=grace_ms)
 
     @property
     def newest(self) -> str:
@@ -87,7 +87,7 @@ class Function:
             answer = self.step.run()
         elif isinstance(self.step, Ask):
             sent = {name: value.decode() for name, value in self.step.request.headers.items()}
-            status, said = self.world.auth.token(sent, self.step.request.body or b"")
+            status, said = self.world.auth.answer_token_request(sent, self.step.request.body or b"")
             self.got = said.get("refresh_token", "")
             answer = Answer(status, {}, json.dumps(said).encode())
         else:

@@ -57,6 +57,6 @@ def test_metrics_by_profile_or_stream_have_every_number_of_a_sink() -> None:
 
 def test_a_document_is_no_longer_than_what_is_priced() -> None:
     """The document of an ordinary stream and sink is no longer than the priced length."""
-    priced = stage_costs.measured()["delivery_log_bytes_per_document"]
+    priced = stage_costs.measurements()["delivery_log_bytes_per_document"]
     for by in BY:
         assert priced / 2 < max(len(json.dumps(one, separators=(",", ":"))) for one in described(by)) < priced

@@ -12,8 +12,8 @@ from handlers.profile.secret_references import Reference
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.fetching import MOST_BYTES, OwnTokens, fetch
 from handlers.repair.pages import page_request
-from local.upstreams.played_auth import CLIENT, SECRET
-from local.upstreams.playing import playing
+from local.upstreams.auth_servers import CLIENT, SECRET
+from local.upstreams.provider_player import serve_providers
 from tests.handlers.servers import refuses, sends, serving
 
 VALUES = {Reference("secret", "key"): SECRET}
@@ -38,7 +38,7 @@ def sent(profile: Profile, tokens: OwnTokens) -> bytes | None:
 def test_a_repair_sends_the_streams_token() -> None:
     """The token is kept for the next request and replaced after a 401; a repair with headers of its own sends none."""
     tokens = OwnTokens(lambda: time.time_ns() // 1_000_000)
-    with playing() as (origin, _), serving(sends(REFUSED)) as server:
+    with serve_providers() as (origin, _), serving(sends(REFUSED)) as server:
         profile = profile_of(origin)
         first = sent(profile, tokens)
         assert first is not None

@@ -23,7 +23,7 @@ def performed(*scripts: Script, letters: list[Any] | None = None, **fields: Any)
     functions = Functions(lambda: left.pop(0))
     queue = SimpleNamespace(send_message=lambda **said: taken.append(json.loads(said["MessageBody"])["event"]))
     functions.store = plain_store(functions.tables, lambda: queue)
-    functions.start(resume={"header": "Last-Event-ID"}, max_frame_bytes=MOST_BYTES, **fields)
+    functions.start_function(resume={"header": "Last-Event-ID"}, max_frame_bytes=MOST_BYTES, **fields)
     return functions.steps
 
 

@@ -25,7 +25,7 @@ from handlers.store.event_items import (
 )
 from handlers.store.segment_writer import object_of_event
 from handlers.store.typed_values import size_bytes
-from local.costs.deployed_tables import resources
+from local.costs.deployed_tables import read_resources
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 LONG = st.builds(lambda text, times: text * times, TEXTS, st.integers(0, 2000))
@@ -156,7 +156,7 @@ def test_an_object_is_kept_at_least_as_long_as_its_event(keep_days: int, folder:
 
 def test_the_bucket_has_a_rule_for_each_folder() -> None:
     """Each folder's rule deletes three days after the event expires, because DynamoDB deletes within days."""
-    rules = resources("storage")["EventsBucket"]["Properties"]["LifecycleConfiguration"]["Rules"]
+    rules = read_resources("storage")["EventsBucket"]["Properties"]["LifecycleConfiguration"]["Rules"]
     expected = {f"kept-{days}d/": days + 3 for days in KEPT_DAYS}
     assert {rule["Prefix"]: rule["ExpirationInDays"] for rule in rules if rule["Status"] == "Enabled"} == expected
     assert KEPT_DAYS[-1] == MAX_DAYS

@@ -22,8 +22,8 @@ from handlers.run.ports import preparation_of
 from handlers.run.refresh_tokens import RefreshTokens
 from handlers.upstream.reader import Upstream
 from handlers.upstream.standstill import elapsed_s
-from local.upstreams.played_auth import CLIENT, REFRESH, SECRET
-from local.upstreams.playing import playing
+from local.upstreams.auth_servers import CLIENT, REFRESH, SECRET
+from local.upstreams.provider_player import serve_providers
 from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws
 from tests.handlers.lanes import ONE_SECRET, run
 from tests.handlers.servers import Peer, Script, certificate, reading, sends, serving
@@ -68,7 +68,7 @@ def first(fields: dict[str, Any], tokens: Tokens | None = None, secret: str = SE
 
 def test_many_openings_that_need_a_token_and_a_ticket_share_one_token() -> None:
     """Eight openings at once share one token; once that is revoked, eight more share another."""
-    with playing() as (origin, upstreams):
+    with serve_providers() as (origin, upstreams):
         tokens, statuses = Tokens(threading.Lock), []
         for at in (1, 2):
             threads = [threading.Thread(target=lambda: statuses.append(first(table(origin), tokens))) for _ in range(8)]
@@ -85,7 +85,7 @@ def test_many_openings_that_need_a_token_and_a_ticket_share_one_token() -> None:
 
 def test_functions_share_the_refresh_token_that_replaced_the_secrets(aws: Aws) -> None:
     """Each process sends the newest token in the table; without the table the secret's own is refused."""
-    with playing() as (origin, upstreams):
+    with serve_providers() as (origin, upstreams):
         token = {**table(origin)["token"], "kind": "refresh_token", "refresh_token": "${secret:refresh}"}
         fields, shared = table(origin, token=token), RefreshTokens(aws.dynamodb, CONTROL)
         for number in (1, 2, 3):
@@ -275,6 +275,6 @@ def test_a_silent_token_server_delays_only_the_streams_that_need_it() -> None:
     tokens, silent = Tokens(threading.Lock), Peer.wait_until_gone
     with serving(silent) as server, opening(table(server.address, connect_timeout_s=60), tokens) as waiting:
         assert until(lambda: server.peers and server.peers[0].request)
-        with playing() as (origin, _):
+        with serve_providers() as (origin, _):
             opened = first(table(origin), tokens)
         assert (isinstance(opened, Opened), waiting.get(0)) == (True, None)

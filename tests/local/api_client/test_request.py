@@ -24,13 +24,13 @@ from botocore.session import Session
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.api_client.console import app
+from local.api_client.console import make_app
 from local.api_client.http_client import Api, new_session
 from local.cli import main
 from local.functions.sandbox import Answer
 from local.listener import Listener, bind
 from local.service import osls
-from local.service.signature_check import SignatureCheck, Signed
+from local.service.signature_check import SignatureCheck, SignedRequest
 from streamkeeper import Client
 from streamkeeper.retrying import Reply
 from tests.local.service.test_gateway import service
@@ -56,16 +56,16 @@ def signed(
     secret: str = SECRET,
     service: str = "execute-api",
     region: str = "us-east-1",
-) -> Signed:
+) -> SignedRequest:
     """Returns the request as botocore signs it, in the form in which it arrives."""
     request = AWSRequest(method, url, headers={"Content-Type": "application/json"}, data=body)
     SigV4Auth(Credentials(KEY, secret, "token"), service, region).add_auth(request)
     host, _, target = url.removeprefix("https://").partition("/")
     headers = {name.lower(): value for name, value in request.headers.items()} | {"host": host}
-    return Signed(method, f"/{target}", headers, body)
+    return SignedRequest(method, f"/{target}", headers, body)
 
 
-def problem(request: Signed, now: datetime | None = None) -> str:
+def problem(request: SignedRequest, now: datetime | None = None) -> str:
     """Returns why the request is refused."""
     found = SignatureCheck(KEY, SECRET).problem(request, now or datetime.now(UTC))
     return "" if found is None else found[1]
@@ -79,11 +79,11 @@ def test_a_signed_request_is_served_unless_it_was_changed(method: str, path: str
     assert problem(request) == ""
     other = {"GET": "DELETE"}.get(method, "GET")
     for changed in (
-        Signed(other, request.target, request.headers, body),
-        Signed(method, f"{request.target}x", request.headers, body),
-        Signed(method, request.target, request.headers, body + b"x"),
-        Signed(method, request.target, {**request.headers, "host": "localhost:3001"}, body),
-        Signed(method, request.target, {**request.headers, "x-amz-content-sha256": "0" * 64}, body + b"x"),
+        SignedRequest(other, request.target, request.headers, body),
+        SignedRequest(method, f"{request.target}x", request.headers, body),
+        SignedRequest(method, request.target, request.headers, body + b"x"),
+        SignedRequest(method, request.target, {**request.headers, "host": "localhost:3001"}, body),
+        SignedRequest(method, request.target, {**request.headers, "x-amz-content-sha256": "0" * 64}, body + b"x"),
         signed(method, url, body, secret="another"),
     ):
         assert problem(changed).startswith(MISMATCH)
@@ -103,7 +103,7 @@ def test_an_old_a_foreign_and_no_signature_are_refused() -> None:
     authorization = request.headers["authorization"]
 
     def with_authorization(text: str) -> str:
-        return problem(Signed("GET", request.target, {**request.headers, "authorization": text}, b""))
+        return problem(SignedRequest("GET", request.target, {**request.headers, "authorization": text}, b""))
 
     assert with_authorization(authorization.replace("Credential=local", "Credential=other")).startswith("The security ")
     assert with_authorization(authorization.replace(";x-amz-date", "")).startswith("'Host' and 'X-Amz-Date' must be ")
@@ -161,7 +161,7 @@ def test_the_page_is_served_only_with_the_word_in_its_address(address: str) -> N
 
     @contextlib.asynccontextmanager
     async def console(api: Api) -> AsyncIterator[str]:
-        listener = Listener(app(api, "word"), bind(0, "a test"))
+        listener = Listener(make_app(api, "word"), bind(0, "a test"))
         await listener.start()
         yield f"http://127.0.0.1:{listener.port}"
         await listener.close()

@@ -31,9 +31,9 @@ from handlers.store.event_items import StoragePolicy
 from handlers.store.overflow import Objects
 from handlers.store.typed_values import item_key, number_value
 from local.archive import run
-from local.archive.columns import table
-from local.archive.command import archived
-from local.archive.event_readers import ByTables
+from local.archive.columns import make_table
+from local.archive.command import run_archives
+from local.archive.event_readers import TableReader
 from local.archive.files import HourFiles
 from local.archive.run import Archive
 from local.cli import main
@@ -105,9 +105,9 @@ class Rig:
             policy = StoragePolicy(order="none" if self.store == "none" else "index")
             store.write(self.stream_id, 1, 0, found, policy)
 
-    def source(self, **environment: str) -> ByTables:
+    def source(self, **environment: str) -> TableReader:
         events = Events(self.tables, "events", Objects(lambda: None, ""))
-        return ByTables(Stage(None, "", self.tables, "control", events, None, ""), environment)
+        return TableReader(Stage(None, "", self.tables, "control", events, None, ""), environment)
 
     def archive(self, place: Place | None = None, **more: Any) -> Archive:
         """Returns the archive as a new process has it."""
@@ -172,7 +172,7 @@ def test_files_of_a_killed_run_are_deleted(tmp_path: Path) -> None:
 def test_an_hour_is_over_once_nothing_more_is_stored() -> None:
     """An hour is over 16 minutes after its end, when the function that received its last event has ended."""
     at = {"08:59": 59, "09:15:59": 75.98, "09:16": 76, "10:16": 136}
-    over = {name: run.over_until(ORIGIN_MS + round(minutes * 60_000)) for name, minutes in at.items()}
+    over = {name: run.end_of_settled_hours(ORIGIN_MS + round(minutes * 60_000)) for name, minutes in at.items()}
     assert over == {
         "08:59": ORIGIN_MS, "09:15:59": ORIGIN_MS, "09:16": ORIGIN_MS + HOUR_MS, "10:16": ORIGIN_MS + 2 * HOUR_MS,
     }  # fmt: skip
@@ -217,7 +217,7 @@ def test_a_cell_has_all_digits_or_is_null(kind: str | None, value: Any, cell: An
     """A number that a double cannot hold becomes an int64 or a string; an instant out of range is null."""
     chosen = of_profile("prices", {"columns": {"c": {"path": "$.c", "type": kind} if kind else "$.c"}})
     one = event(1) | {"data": json.dumps({"c": value})}
-    made = table(chosen, {}, [one])
+    made = make_table(chosen, {}, [one])
     assert pyarrow.Table.from_pylist([made.row(one)], schema=made.schema())["c"].to_pylist() == [cell]
     assert made.misfits.total() == (cell is None)
 
@@ -303,13 +303,13 @@ def test_an_archive_with_follow_survives_an_outage(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("time.sleep", sleep)
     arguments = Namespace(follow=True, to="x")
     with pytest.raises(StopIteration):
-        archived(arguments, ORIGIN_MS, lambda _now: next(ends), [rig.archive()])
+        run_archives(arguments, ORIGIN_MS, lambda _now: next(ends), [rig.archive()])
     rig.check(ORIGIN_MS + 4 * HOUR_MS)
     words = "The tables cannot be read: AWS did not answer Query: EndpointConnectionError."
     assert [line for line in rig.said if "try" in line] == [f"{STREAM}: {words} The next try is in 60 seconds."]
     rig.tables.query = away  # type: ignore[method-assign]
     with pytest.raises(UserError, match="The tables cannot be read"):
-        archived(arguments, None, lambda _now: ORIGIN_MS, [rig.archive()])
+        run_archives(arguments, None, lambda _now: ORIGIN_MS, [rig.archive()])
 
 
 @pytest.mark.parametrize("store", STORES)

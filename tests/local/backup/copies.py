@@ -11,11 +11,11 @@ from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import EventReader
 from handlers.store.overflow import Objects
 from local.backup.archive import files_at
-from local.backup.moving import Moving
-from local.backup.reading import Tables
+from local.backup.backup_writer import BackupWriter
 from local.backup.stage_places import Place
-from local.backup.taking import Taking
-from local.backup.writing import Restoring
+from local.backup.stream_move import StreamMove
+from local.backup.stream_restore import StreamRestore
+from local.backup.stream_source import Tables
 from tests.handlers.aws import Counted
 from tests.handlers.context import Killed
 from tests.handlers.store.events import an_event, noise
@@ -87,12 +87,12 @@ def killed_anywhere(stage: Deployed, act: Callable[[Any], object]) -> Iterator[i
 
 def take(stage: Deployed, folder: Path, dynamodb: Any = None) -> Any:
     """Backs up the stream `demo` and returns its summary."""
-    return Taking(Tables(place(stage, dynamodb)), files_at(str(folder)), lambda: None).take(PLAIN)
+    return BackupWriter(Tables(place(stage, dynamodb)), files_at(str(folder)), lambda: None).back_up_stream(PLAIN)
 
 
 def copied(here: Deployed, there: Deployed, dynamodb: Any = None, **more: bool) -> Any:
     """Copies the stream `demo` from one stage to the other and returns the result."""
-    restoring = Restoring(place(there, dynamodb), "a test", lambda: None, **more)
+    restoring = StreamRestore(place(there, dynamodb), "a test", lambda: None, **more)
     return restoring.restore(Tables(place(here)), PLAIN, ran=True)
 
 
@@ -104,4 +104,4 @@ def ran(stage: Deployed, *keys: str) -> None:
 
 def moved(source: Deployed, target: Deployed, dynamodb: Any = None) -> Any:
     """Moves the stream `demo` and returns the result of its copy."""
-    return Moving(place(source, dynamodb), place(target), lambda: None, lambda _: None).move(PLAIN)[0]
+    return StreamMove(place(source, dynamodb), place(target), lambda: None, lambda _: None).move(PLAIN)[0]

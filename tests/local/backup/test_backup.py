@@ -15,11 +15,11 @@ from handlers.run.refresh_tokens import RefreshTokens
 from handlers.store.event_items import StoragePolicy
 from handlers.store.overflow import Objects
 from handlers.store.typed_values import read_text
-from local.backup import archive, reading, taking, together
-from local.backup.archive import Archived, Files, files_at
-from local.backup.reading import Tables
-from local.backup.taking import Taking
-from local.backup.writing import Restoring
+from local.backup import archive, backup_writer, parallel_work, stream_source
+from local.backup.archive import Files, FinishedBackup, files_at
+from local.backup.backup_writer import BackupWriter
+from local.backup.stream_restore import StreamRestore
+from local.backup.stream_source import Tables
 from local.cli import INTERRUPTED
 from local.user_error import UserError
 from tests.handlers.aws import Counted
@@ -87,8 +87,8 @@ def test_a_backup_that_was_killed_at_any_request_can_be_completed(
     here: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a kill at any request, the next try has each event once. No stream counts as finished before."""
-    monkeypatch.setattr(taking, "PART_ITEMS", 2)
-    monkeypatch.setattr(reading, "PAGE_ITEMS", 2)
+    monkeypatch.setattr(backup_writer, "PART_ITEMS", 2)
+    monkeypatch.setattr(stream_source, "PAGE_ITEMS", 2)
     ran(here, *"01234")
     for last in range(5):
         folder = tmp_path / str(last)
@@ -97,7 +97,7 @@ def test_a_backup_that_was_killed_at_any_request_can_be_completed(
         assert not (folder / "streams/demo/stream.json").exists()
         summary = take(here, folder)
         assert (summary["events"], summary["connections"]) == (5, 1)
-        parts = [archive.unpacked(path.read_bytes()) for path in sorted(folder.rglob("events-*"))]
+        parts = [archive.unpack_items(path.read_bytes()) for path in sorted(folder.rglob("events-*"))]
         assert [item["SK"]["S"] for part in parts for item in part] == ["0", "1", "2", "3", "4"]
         assert take(here, folder, killed_at(here, 0)) == summary
 
@@ -113,10 +113,10 @@ def test_two_backups_at_once_into_one_place_do_not_mix(
         region = here.aws.s3.meta.region_name
         here.aws.s3.create_bucket(Bucket=f"vault{last}", CreateBucketConfiguration={"LocationConstraint": region})
     files = files_at(str(tmp_path) if where == "folder" else f"s3://vault{last}/of/friday")
-    first, summaries = Taking(Tables(place(here)), files, lambda: None), list[Any]()
+    first, summaries = BackupWriter(Tables(place(here)), files, lambda: None), list[Any]()
 
     def other() -> None:
-        summaries.append(first.take(PLAIN))
+        summaries.append(first.back_up_stream(PLAIN))
         here.store().write(PLAIN, 1, 0, [an_event("2")])
         here.run(PLAIN, 3)
 
@@ -125,13 +125,13 @@ def test_two_backups_at_once_into_one_place_do_not_mix(
             pool.submit(other).result()
 
     client = Counted(here.aws.dynamodb, before)
-    begun = first.begun("here", [], [PLAIN], "now")
+    begun = first.begin_or_continue("here", [], [PLAIN], "now")
     refused = pytest.raises(UserError, match=r"Another command writes the backup at \S+: let it finish")
     # In a thread of its own, so that no request of the other command counts as one that this one's reader makes.
     with ThreadPoolExecutor(1) as pool, refused:
-        Taking(Tables(place(here, client)), files, lambda: None).take(PLAIN)
+        BackupWriter(Tables(place(here, client)), files, lambda: None).back_up_stream(PLAIN)
     first.finish(begun, "end", summaries)
-    assert Restoring(place(there), "it", lambda: None).restore(Archived(files), PLAIN, ran=True).events == 1
+    assert StreamRestore(place(there), "it", lambda: None).restore(FinishedBackup(files), PLAIN, ran=True).events == 1
 
 
 def test_an_event_that_has_expired_is_left_out(here: Deployed, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_backup_ended_by_ctrl_c_is_completed_by_the_same_command(
     """After Ctrl-C finished streams stay finished, no other begins, and the same command completes the backup."""
     for number in range(4):
         here.run(f"demo:{number}", 2)
-    monkeypatch.setattr(together, "THREADS", 1)
+    monkeypatch.setattr(parallel_work, "THREADS", 1)
     add, arguments = Files.add, ("backup", "--stage", "here", "--to", str(tmp_path / "backup"))
 
     def interrupted(files: Files, name: str, content: bytes) -> None:
@@ -213,7 +213,7 @@ def test_a_missing_large_body_does_not_stop_a_backup_or_a_move(
     fill(here)
     elsewhere = replace(place(here), objects=Objects(lambda: here.aws.s3, "no-such-bucket"))
     with pytest.raises(StoreUnavailable, match="NoSuchBucket"):
-        Taking(Tables(elsewhere), files_at(str(tmp_path)), lambda: None).take(PLAIN)
+        BackupWriter(Tables(elsewhere), files_at(str(tmp_path)), lambda: None).back_up_stream(PLAIN)
     before, folder = events_of(here, PLAIN), str(tmp_path / "backup")
     for name in ("whole", "less"):
         (key,) = (one["Key"] for one in here.aws.s3.list_objects_v2(Bucket=here.bucket).get("Contents", ()))
@@ -243,4 +243,4 @@ def test_a_bracket_in_a_pattern_matches_itself(here: Deployed, tmp_path: Path, t
     for number, pattern in enumerate(("demo:[a]", "demo:[*]")):
         folder = str(tmp_path / f"{number}")
         assert typed("backup", "--stage", "here", "--to", folder, "--match", pattern)[1]["streams"] == 1
-        assert Archived(files_at(folder)).stream_ids() == ["demo:[a]"]
+        assert FinishedBackup(files_at(folder)).stream_ids() == ["demo:[a]"]

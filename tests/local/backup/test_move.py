@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from handlers.store.control_record import to_record
-from local.backup.moving import Moving
-from local.backup.reading import NotRestored
+from local.backup.stream_move import StreamMove
+from local.backup.stream_source import NotRestored
 from tests.handlers.aws import Counted
 from tests.handlers.store.events import an_event
 from tests.local.backup.conftest import Typed
@@ -69,7 +69,7 @@ def test_only_one_of_two_moves_at_once_starts_the_stream(here: Deployed, there: 
         def move(name: str, dynamodb: Any = None) -> None:
             target = replace(place(there), name=name)
             try:
-                Moving(place(here, dynamodb), target, lambda: None, lambda _: None).move(PLAIN)
+                StreamMove(place(here, dynamodb), target, lambda: None, lambda _: None).move(PLAIN)
             except NotRestored as refusal:
                 found.append(str(refusal))
 

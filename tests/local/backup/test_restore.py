@@ -11,8 +11,8 @@ from handlers.store.control_record import to_record
 from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import SETTLES_MS
 from handlers.store.segment_reader import anchor_write, log_start_number
-from local.backup.reading import NotRestored, Tables
-from local.backup.writing import Restoring
+from local.backup.stream_restore import StreamRestore
+from local.backup.stream_source import NotRestored, Tables
 from local.user_error import UserError
 from tests.handlers.aws import Counted
 from tests.handlers.store.events import an_event
@@ -170,7 +170,7 @@ def test_a_copy_of_a_running_stream_has_all_events_up_to_its_cursor(here: Deploy
 
     before("", {})
     moving = Tables(place(here, Counted(here.aws.dynamodb, before)))
-    Restoring(place(there), "a test", lambda: None).restore(moving, PLAIN, ran=True)
+    StreamRestore(place(there), "a test", lambda: None).restore(moving, PLAIN, ran=True)
     copy = there.items()
     lease = copy["control"][PLAIN, "lease"]
     assert lease["cursor"]["S"] in {key for _, key in copy["events"]}

@@ -5,21 +5,21 @@ import json
 import pytest
 
 from local.cli import main
-from local.compare.checkpoints import Checkpoints, cells
+from local.compare.checkpoints import CheckpointCosts, compute_cells
 from local.costs import prices
 
 
 def test_all_published_amounts_but_one_follow_from_the_prices() -> None:
     """Of forty amounts one does not follow: 16 KB over 8 checkpoints are an SQS request, a read unit, 8 objects."""
-    found = cells(prices.read())
-    (wrong,) = [cell for cell in found if not cell.agrees]
+    found = compute_cells(prices.read())
+    (wrong,) = [cell for cell in found if not cell.is_equal]
     assert len(found) == 40
     assert (wrong.row, wrong.column, wrong.published, round(wrong.computed, 3)) == ("16 KB", "8", 3.735, 3.725)
 
 
 def test_the_published_crossovers_follow_from_the_prices() -> None:
     """A transition costs over three durable operations, and is cheaper beyond 68 KB."""
-    cost = Checkpoints(prices.read())
+    cost = CheckpointCosts(prices.read())
     assert (cost.transition_ratio(), cost.crossover_kb()) == (3.125, 68)
 
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from local import stages
 from local.cli import main
-from local.compare import backoff_kinds, lives
+from local.compare import backoff_kinds, function_lifetimes
 from local.compare import strategies_page as page
-from local.compare.command import COLUMNS, MEASURED_MS, rows
-from local.compare.strategies import MACHINES, STRATEGIES, Strategy, by_group
+from local.compare.command import COLUMNS, MEASURED_MS, table_rows
+from local.compare.strategies import MACHINES, STRATEGIES, Strategy, run_group
 from local.costs import prices
 from local.generated_pages import table
 from local.simulation.scenario import read
@@ -31,7 +31,7 @@ GROUP = "streamkeeper-group"
 # The strategies that hand over from one function to the next.
 STAGGERED = ("staggered", "streamkeeper", "self-invoke", "durable", "queue")
 # A group of five instead of a hundred, if the number does not matter.
-FEW = Strategy(GROUP, "", partial(by_group, GROUP, MACHINES / "connections.asl.yml", streams=5))
+FEW = Strategy(GROUP, "", partial(run_group, GROUP, MACHINES / "connections.asl.yml", streams=5))
 
 
 def compared(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, dict[str, Any]]:
@@ -95,7 +95,7 @@ def test_a_function_whose_process_dies_is_replaced(tmp_path: Path, capsys: pytes
 @given(st.sampled_from(["calm", "rough"]), st.integers(0, 2**53), st.sampled_from(["evicts", "tolerates", "forbids"]))
 def test_the_same_question_has_the_same_answer(kind: str, seed: int, policy: str) -> None:
     """Equal options give equal, plausible results: gaps fit into the run, and each lost event fell into a gap."""
-    asked = page.asked(["--hours", "0.15", "--faults", kind, "--seed", str(seed), "--upstream", policy])
+    asked = page.scenario_of(["--hours", "0.15", "--faults", kind, "--seed", str(seed), "--upstream", policy])
     strategies = [FEW if one.name == GROUP else one for one in STRATEGIES]
     first, second = ([one.run(asked) for one in strategies] for _ in range(2))
     assert first == second
@@ -129,10 +129,13 @@ def test_the_picture_and_its_table(
 
 def test_the_page_has_the_commands_results_for_cheap_runs() -> None:
     """Only cheap runs are repeated here: the back-off, and a rough day of one strategy."""
-    text, question = (PROJECT / page.PAGE).read_text(encoding="utf-8"), page.asked(page.QUESTIONS["rough"])
+    text, question = ((PROJECT / page.PAGE).read_text(encoding="utf-8"), page.scenario_of(page.COMPARISONS["rough"]))
     memory_mb, listed = question.settings["memory_mb"], prices.read()
     day = [one.run(question).as_json(memory_mb, listed) for one in STRATEGIES if one.name == "retry"]
-    for name, lines in (("rough", page.shown(rows(day))), ("backoff", backoff_kinds.rows(backoff_kinds.simulated()))):
+    for name, lines in (
+        ("rough", page.page_columns(table_rows(day))),
+        ("backoff", backoff_kinds.table_rows(backoff_kinds.simulate_all())),
+    ):
         said = text[text.index(f"<!-- compare: {name} -->") :].partition("<!-- /compare -->")[0]
         assert [line for line in table(lines[0], lines[1:])[2:] if line not in said] == []
 
@@ -141,7 +144,7 @@ def test_the_page_has_the_commands_results_for_cheap_runs() -> None:
 @pytest.mark.cpu(90)
 def test_the_page_has_all_of_the_commands_results() -> None:
     """docs/strategies.md and its picture are as `python -m local.compare.strategies_page` writes them."""
-    assert [path.name for path, text in page.written().items() if path.read_text(encoding="utf-8") != text] == []
+    assert [path.name for path, text in page.page_files().items() if path.read_text(encoding="utf-8") != text] == []
 
 
 @pytest.mark.parametrize(
@@ -173,7 +176,7 @@ def test_a_mistake_is_one_sentence(options: list[str], message: str, capsys: pyt
 
 def test_the_first_service_whose_limit_is_long_enough_is_compared() -> None:
     """Each service names its limit's source and the day it was read; a stage allows 900 s at most nevertheless."""
-    found = {limit_s: lives.of(limit_s) for limit_s in (10, 900, 901, 5400, 5401, 28_800)}
+    found = {limit_s: function_lifetimes.shortest_lifetime(limit_s) for limit_s in (10, 900, 901, 5400, 5401, 28_800)}
     names = ["Lambda", "Lambda Managed Instances", "Lambda MicroVMs"]
     assert [life.name for life in found.values()] == [one for one in names for _ in range(2)]
     assert all(life.sources and life.read_on for life in found.values())
@@ -214,5 +217,5 @@ def test_an_unknown_field_of_the_faults_is_refused(tmp_path: Path) -> None:
 
 def test_the_margins_follow_from_the_length_of_the_functions_life() -> None:
     """Functions that live for minutes have the margins of prod, shorter ones those of a laptop."""
-    margins = [page.asked(["--hours", "0.01", "--limit", s, "--wait", "30"]).settings for s in ("45", "900")]
+    margins = [page.scenario_of(["--hours", "0.01", "--limit", s, "--wait", "30"]).settings for s in ("45", "900")]
     assert [one["margin_s"] for one in margins] == [5, 20]

@@ -16,7 +16,7 @@ SHORT = ("--limit", "45", "--wait", "35")
 
 def test_the_sdk_checkpoints_each_connection_and_each_wait() -> None:
     """The SDK checkpointed each connection as an invocation under the lane's name, and each wait too."""
-    world, played = played_durable.play(page.asked([*SHORT, "--hours", "0.05"]))
+    world, played = played_durable.simulate(page.scenario_of([*SHORT, "--hours", "0.05"]))
     (execution,) = played.executions
     counted = Counter((one.operation_type, one.name) for one in execution.operations)
     assert counted[OperationType.CHAINED_INVOKE, "A"] + counted[OperationType.CHAINED_INVOKE, "B"] == len(world.tasks)
@@ -31,7 +31,7 @@ def test_the_sdk_checkpoints_each_connection_and_each_wait() -> None:
 def test_a_fresh_execution_takes_over_before_the_limit(operations: int, faults: str, seed: int) -> None:
     """Each execution stays below the limit and starts the next one once; without faults there is no gap."""
     options = [*SHORT, "--hours", "0.1", "--faults", faults, "--seed", str(seed)]
-    world, played = played_durable.play(page.asked(options), operations)
+    world, played = played_durable.simulate(page.scenario_of(options), operations)
     assert max(len(one.operations) for one in played.executions) <= operations
     assert len(played.executions) > 1
     assert [one.start_input.execution_name for one in played.executions] == [
@@ -39,14 +39,14 @@ def test_a_fresh_execution_takes_over_before_the_limit(operations: int, faults: 
     ]
     assert [one.is_complete for one in played.executions] == [True] * (len(played.executions) - 1) + [False]
     if faults == "none":
-        assert world.result("durable").gaps == []
+        assert world.make_result("durable").gaps == []
 
 
 def test_a_durable_function_is_charged_by_its_operations_and_bytes() -> None:
     """Charged are the operations, the bytes of checkpoints, and the handler's invocations besides the functions'."""
-    source = page.asked([*SHORT, "--hours", "0.05"])
-    world, played = played_durable.play(source)
+    source = page.scenario_of([*SHORT, "--hours", "0.05"])
+    world, played = played_durable.simulate(source)
     result = played_durable.run("durable", source)
     assert result.charges["lambda_durable", "million_operations"] == len(played.executions[0].operations)
-    assert result.charges["lambda_durable", "gb_written"] == played.written / 1e9
+    assert result.charges["lambda_durable", "gb_written"] == played.written_bytes / 1e9
     assert result.invocations == len(world.tasks) + played.invocations

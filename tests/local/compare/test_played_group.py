@@ -7,8 +7,8 @@ import pytest
 
 from handlers.run.group_function import YOUNG_MS
 from local.compare import strategies_page as page
-from local.compare.played_world import Result
-from local.compare.strategies import MACHINES, by_group, by_machine
+from local.compare.strategies import MACHINES, run_group, run_machine
+from local.compare.strategy_world import StrategyResult
 from local.simulation.skipping import SkippingSlot
 
 LONG = pytest.mark.long
@@ -16,14 +16,14 @@ MACHINE = MACHINES / "connections.asl.yml"
 SHORT = ["--hours", "0.05", "--limit", "45", "--wait", "35"]
 
 
-def compared(streams: int, *options: str) -> Result:
+def compared(streams: int, *options: str) -> StrategyResult:
     """Returns the result of one stream of a group of this size."""
-    return by_group("group", MACHINE, page.asked([*SHORT, *options]), streams)
+    return run_group("group", MACHINE, page.scenario_of([*SHORT, *options]), streams)
 
 
 def test_a_group_of_one_stream_equals_the_lone_stream() -> None:
     """A group of one has as many functions, transitions and connections as the lone stream, and no gap."""
-    alone, group = by_machine("alone", MACHINE, page.asked(SHORT)), compared(1)
+    alone, group = run_machine("alone", MACHINE, page.scenario_of(SHORT)), compared(1)
     for one in (alone, group):
         assert one.gaps == []
     assert (group.transitions, group.invocations) == (alone.transitions, alone.invocations)

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local.compare import by_queue
+from local.compare import queue_strategy
 from local.compare import strategies_page as page
 from local.simulation.virtual_queue import VirtualQueue
 from states_language.clock import VirtualClock
@@ -23,26 +23,26 @@ from tests.local.compare.test_durable import SHORT
 def test_a_lane_has_one_function_at_a_time(copies: float, faults: str, seed: int) -> None:
     """A lane has one function at a time, however many messages come twice; without faults the copies cause no gap."""
     options = [*SHORT, "--hours", "0.15", "--faults", faults, "--seed", str(seed)]
-    world, _ = by_queue.play(page.asked(options), copies)
+    world, _ = queue_strategy.simulate(page.scenario_of(options), copies)
     for lane in "AB":
         own = [task for task in world.tasks if task.lane == lane]
         assert all(older.to_ms is not None and older.to_ms <= newer.from_ms for older, newer in pairwise(own))
     if faults == "none":
-        assert world.result("queue").gaps == []
+        assert world.make_result("queue").gaps == []
 
 
 def test_a_message_is_replaced_before_its_retention_ends() -> None:
     """A message that is kept for 20 minutes is replaced three times in an hour; none expires, and there is no gap."""
-    world, played = by_queue.play(page.asked([*SHORT, "--hours", "1"]), retention_s=1200)
+    world, played = queue_strategy.simulate(page.scenario_of([*SHORT, "--hours", "1"]), retention_s=1200)
     assert (played.sqs.expired, played.sqs.sent) == (0, 2 * 4)
-    assert world.result("queue").gaps == []
+    assert world.make_result("queue").gaps == []
 
 
 def test_a_message_of_a_function_that_died_comes_again() -> None:
     """A killed function's message is hidden for 60 s from its last extension; the other lane connects before."""
-    source = page.asked([*SHORT, "--hours", "0.1"])
-    world, _ = by_queue.play(replace(source, kills_ms=(30_000,)), copies=0)
-    first = world.result("queue").gaps[0]
+    source = page.scenario_of([*SHORT, "--hours", "0.1"])
+    world, _ = queue_strategy.simulate(replace(source, kills_ms=(30_000,)), copies=0)
+    first = world.make_result("queue").gaps[0]
     # Starts take 56, 63 and 165 ms, the second connect 1,582.
     assert (first.from_ms, first.to_ms, first.cause) == (30_000, 35_000 + 63 + 1_582, "killed")
     # The function had extended the hiding at 20,056.
@@ -70,8 +70,8 @@ def test_a_message_that_is_not_deleted_comes_again_as_from_sqs() -> None:
 
 def test_the_queue_is_charged_by_requests_polls_and_writes() -> None:
     """Charged are the queue's requests, Lambda's long polls, and each conditional write."""
-    source = page.asked([*SHORT, "--hours", "0.05"])
-    _, played = by_queue.play(source)
-    charges = by_queue.run("queue", source).charges
+    source = page.scenario_of([*SHORT, "--hours", "0.05"])
+    _, played = queue_strategy.simulate(source)
+    charges = queue_strategy.run("queue", source).charges
     assert charges["sqs", "million_requests"] == played.sqs.requests + 5 * 180 / 20
     assert charges["dynamodb", "million_write_units"] == played.writes

@@ -26,11 +26,11 @@ from handlers.run.group_ports import GroupTables, Needs, ReadProfiles
 from handlers.run.stream_invocation import run_invocation
 from handlers.run.threads import SystemClock
 from local.costs import model, month, repair_costs
-from local.costs.counted_run import Stream, count, count_group, machine_of
+from local.costs.counted_run import CountedStream, count, count_group, resolve_machine
 from local.costs.deployed_tables import control_table, events_table
-from local.costs.metered import Count, Counts, Kind, Meter, MeteredDynamoDb
 from local.costs.model import Load
-from local.costs.steady_upstream import SteadyUpstream, frame
+from local.costs.request_meter import Count, Counts, Kind, Meter, MeteredDynamoDb
+from local.costs.steady_upstream import SteadyUpstream, event_frame
 from local.simulation.groups import GROUP, Group, join
 from local.simulation.scripted_upstream import Link
 from local.simulation.shared_tasks import store_on
@@ -46,13 +46,13 @@ NAMES = {"events_table": EVENTS, "control_table": CONTROL}
 TABLES = {EVENTS: events_table(), CONTROL: control_table()}
 # The body of a lone stream; one event is in it twice.
 NUMBER, EVENT_BYTES = 30, 700
-BODY = b"".join(frame(number, EVENT_BYTES) for number in range(1, NUMBER + 1)) + frame(1, EVENT_BYTES)
+BODY = b"".join(event_frame(number, EVENT_BYTES) for number in range(1, NUMBER + 1)) + event_frame(1, EVENT_BYTES)
 END = b"event: end\ndata: x\n\n"
 # Two of the opening, and then a few heartbeats.
 REQUESTS = 6
 # The body of each stream of a group, with its end.
 STREAMS = [f"demo:{number}" for number in range(5)]
-MEMBERS_BODY = b"".join(frame(number, 100) for number in range(1, 9)) + END
+MEMBERS_BODY = b"".join(event_frame(number, 100) for number in range(1, 9)) + END
 DELAYS = Delays(1, 1, 1, 1, 1)
 SETTINGS = {"ledger_keep_days": 400, **dict.fromkeys(Delays.__slots__, 1)}
 LONG_MS = 3_600_000
@@ -221,9 +221,11 @@ def test_a_counted_group_makes_the_requests_of_a_real_group(store: str, monkeypa
 
 def test_only_the_heartbeat_of_a_group_is_shared_by_its_streams() -> None:
     """A function sends as many heartbeats for six streams as for three; each stream makes its own other requests."""
-    source = month.scenario("prod")
-    machine, load = machine_of(source), Load(3, 0, 200, "log", 5, per_function=3)
-    few, many = (count_group(source, machine, Stream(model.profile(source, load), 0, 200), n, 1)[0] for n in (3, 6))
+    source = month.read_scenario("prod")
+    machine, load = resolve_machine(source), Load(3, 0, 200, "log", 5, per_function=3)
+    few, many = (
+        count_group(source, machine, CountedStream(model.load_profile(source, load), 0, 200), n, 1)[0] for n in (3, 6)
+    )
     assert (len(few.reports), len(many.reports)) == (3, 6)
     for one, streams in zip((few, many), (3, 6), strict=True):
         # A heartbeat every four seconds, and every two in a handover.
@@ -238,14 +240,14 @@ def suspended() -> list[Any]:
 
 def test_a_counted_run_ends_its_generators_and_coroutines() -> None:
     """A counted run leaves none suspended: the garbage collector would end them, and resume some, in any stack."""
-    source, load = month.scenario("prod"), Load(2, 0, 200, "log", 5, per_function=2)
-    stream = Stream(model.profile(source, load), 0, 200)
+    source, load = month.read_scenario("prod"), Load(2, 0, 200, "log", 5, per_function=2)
+    stream = CountedStream(model.load_profile(source, load), 0, 200)
     gc.collect()
     gc.disable()
     others = suspended()  # of tests before this one
     try:
-        count_group(source, machine_of(source), stream, 2, 1)
-        count(source, machine_of(source), stream, 1)
+        count_group(source, resolve_machine(source), stream, 2, 1)
+        count(source, resolve_machine(source), stream, 1)
         left = {one.__qualname__ for one in suspended() if not any(one is other for other in others)}
     finally:
         gc.enable()
@@ -293,5 +295,5 @@ def test_a_repair_is_counted_by_its_requests_and_writes() -> None:
     """The repair of a hundred events makes four requests: two pages, a search at the walk's beginning, and a second
     walk for the edges. Each missed event is written once.
     """
-    found = repair_costs.counted(100)
+    found = repair_costs.count_repair(100)
     assert (found.requests, found.counts.write_units("events")) == (4, 300)

@@ -12,27 +12,27 @@ from handlers.profile.deliver_field import KINDS
 from local.checkout import ROOT
 from local.cli import main
 from local.costs import cost_pages, counted_run, model, month, prices, stage_costs
-from local.costs.cost_pages import IDLE, Quoted
+from local.costs.cost_pages import IDLE, QuotedCosts
 from local.costs.counted_run import NAMES
 from local.costs.model import PARTS, Costs, Load, Usage
-from local.costs.month import Month, Months
+from local.costs.month import MonthUsage, MonthUsages
 from local.costs.prices import CHARGES, MILLION, MONTH_S
 from local.costs.steady_upstream import LATE_MS, SteadyUpstream
-from local.generated_pages import outdated
+from local.generated_pages import outdated_files
 from states_language.clock import VirtualClock
 
 LISTED = prices.read()
 # In place of a replay's result; the pages are compared with a real one.
-MONTHS = Months(Month(6_500, 2_640_000_000, 3_100, 14), Month(6_000, 5_256_000_000, 6_000, 2))
-SOURCE = month.scenario("prod")
-COUNTED = model.counted
+MONTHS = MonthUsages(MonthUsage(6_500, 2_640_000_000, 3_100, 14), MonthUsage(6_000, 5_256_000_000, 6_000, 2))
+SOURCE = month.read_scenario("prod")
+COUNTED = model.count_load
 A_PRICE = f"write NAME=USD, with NAME one of {', '.join(sorted({'kinesis.stream_hour', *dict(CHARGES.values())}))}"
 
 
 @pytest.fixture(scope="module")
-def quoted() -> Quoted:
+def quoted() -> QuotedCosts:
     """The amounts that the pages must quote, from a replayed month."""
-    return cost_pages.quoted()
+    return cost_pages.compute_quoted_costs()
 
 
 @cache
@@ -46,7 +46,7 @@ def costs(settings: dict[str, Any] | None = None, *, streams: int = 1, **load: A
     """Returns the costs of a load, by default of a lone stream without events."""
     asked = replace(IDLE, **load)
     changed = {**SOURCE.settings, **(settings or {})}
-    return model.priced(changed, MONTHS, replace(asked, streams=streams), counted(asked), LISTED)
+    return model.price_load(changed, MONTHS, replace(asked, streams=streams), counted(asked), LISTED)
 
 
 def test_the_page_quotes_the_requests_of_an_idle_stream() -> None:
@@ -60,21 +60,21 @@ def test_the_page_quotes_the_requests_of_an_idle_stream() -> None:
 
 
 @pytest.mark.long
-def test_the_pages_quote_the_amounts_of_the_command(quoted: Quoted) -> None:
+def test_the_pages_quote_the_amounts_of_the_command(quoted: QuotedCosts) -> None:
     """The pages are as `python -m local.costs.cost_pages` writes them."""
-    assert sorted(path.name for path in outdated(cost_pages.files(quoted))) == []
+    assert sorted(path.name for path in outdated_files(cost_pages.page_files(quoted))) == []
 
 
 @pytest.mark.long
-def test_a_stream_of_a_function_with_a_hundred_costs_cents(quoted: Quoted) -> None:
+def test_a_stream_of_a_function_with_a_hundred_costs_cents(quoted: QuotedCosts) -> None:
     """A stream that shares its function with 99 costs ten cents a month at an event a minute, fifty at an event a
     second. Backups and the tables' key are not included.
 
     If each minute has its event, the second search for gaps (decision 107) adds a quarter of a cent.
     """
     plain = replace(SOURCE, settings={**SOURCE.settings, "point_in_time_recovery": False})
-    listed = LISTED.also("kms", "million_requests", 0)
-    found = model.costs(plain, month.replayed(plain), cost_pages.TOGETHER, listed)
+    listed = LISTED.with_price("kms", "million_requests", 0)
+    found = model.costs_of_loads(plain, month.replay_months(plain), cost_pages.GROUP_LOADS, listed)
     minute, by_the_clock, second = (one.stream_month["sum"] for one in found[1:])
     assert (minute <= 0.10, by_the_clock <= 0.1026, second <= 0.50) == (True, True, True)
     # The price of a function is shared, that of stored events is not.
@@ -89,7 +89,7 @@ def test_the_parts_are_all_there_and_make_the_sum() -> None:
     assert tuple(found.stream_month) == (*PARTS, "sum")
     assert found.stream_month["sum"] == pytest.approx(sum(found.stream_month[part] for part in PARTS), abs=1e-12)
     assert (found.stream_month["events"], found.stream_month["metrics"]) == (0, 0)
-    assert (found.million_events, found.million_kept) == (None, None)
+    assert (found.million_events, found.million_storage_usd) == (None, None)
     gb_s = 2_640_000 * 128 / 1024
     assert found.stream_month["lambda"] == pytest.approx(gb_s * 0.0000133334 + 3_100 * 0.20 / MILLION)
     assert found.stream_month["step_functions"] == pytest.approx(6_500 * 25 / MILLION)
@@ -108,7 +108,7 @@ def test_an_event_is_an_item_and_an_index_entry() -> None:
 def test_a_rare_or_a_dense_event_costs_as_much_as_another(rate: float, rel: float) -> None:
     """An event costs the same at any rate: a run is counted at a rate with some events, but too few for a minute."""
     asked: dict[str, Any] = {"events_per_s": rate, "event_bytes": 200}
-    assert 0 < counted(replace(IDLE, **asked)).flow.events < 11_000
+    assert 0 < counted(replace(IDLE, **asked)).with_events.events < 11_000
     found = costs(**asked)
     assert (found.million_events or {})["events"] == pytest.approx(1.25, rel=rel)
     assert found.stream_month["events"] == pytest.approx(1.25 * rate * MONTH_S / MILLION, rel=rel)
@@ -120,7 +120,7 @@ def test_an_event_without_an_index_costs_its_item_only(size: int, units: int) ->
     of the entry, everything else is as with an order.
     """
     asked: dict[str, Any] = {"events_per_s": 0.05, "event_bytes": size}
-    flow, ordered = (counted(replace(IDLE, **asked, order=order)).flow for order in ("none", "index"))
+    flow, ordered = (counted(replace(IDLE, **asked, order=order)).with_events for order in ("none", "index"))
     written, with_index = (one.counts.write_units(NAMES["events_table"]) for one in (flow, ordered))
     # At a handover some events come twice, and a refused write costs the units of the existing item.
     assert units * flow.events <= written <= units * flow.events * 1.02
@@ -140,7 +140,7 @@ def test_no_counted_run_receives_more_than_some_hundred_megabytes(store: str, fl
     for size, rate in itertools.product((1, 200, 20_000, 262_144), (1e-6, 1, 1_000, 100_000)):
         load = Load(1, rate, size, store, flush_s if store == "log" else None)
         counted_per_s = max(min(rate, model.most_counted_per_s(load)), model.RAREST_PER_S)
-        length_s = model._stretch_s(counted_per_s, 1, size, load.flush_s or 0) + counted_run.WARM_UP_MS / 1000
+        length_s = model._run_length_s(counted_per_s, 1, size, load.flush_s or 0) + counted_run.WARM_UP_MS / 1000
         assert counted_per_s * length_s * size < 12 * model.BYTES, (size, rate)
 
 
@@ -155,7 +155,7 @@ def test_a_million_events_in_a_log_cost_cents() -> None:
     """At 100/s of 200 bytes, readable within a second, a segment of a hundred events costs some six write units."""
     asked: dict[str, Any] = {"events_per_s": 100, "event_bytes": 200, "store": "log"}
     assert (costs(**asked).million_events or {})["sum"] <= 0.05
-    flow = counted(replace(IDLE, **asked)).flow
+    flow = counted(replace(IDLE, **asked)).with_events
     (puts,) = (count.requests for kind, count in flow.counts.by_kind.items() if kind.operation == "PutItem")
     assert puts == pytest.approx(flow.events / 100, rel=0.1)
 
@@ -168,9 +168,9 @@ def test_costs_follow_the_settings() -> None:
     bare = costs({"point_in_time_recovery": False}, events_per_s=0.1).stream_month["storage"]
     # The index, a quarter of what is stored, has no backup.
     assert found.stream_month["storage"] == pytest.approx(bare * (0.25 + 0.20 * 3 / 4) / 0.25, rel=0.05)
-    longer = costs({"keep_days": 60}, events_per_s=0.1).million_kept
+    longer = costs({"keep_days": 60}, events_per_s=0.1).million_storage_usd
     # Twice, but for the counts of the events in the ledger, which is kept as long as before.
-    assert longer == pytest.approx(2 * (found.million_kept or 0), rel=0.008)
+    assert longer == pytest.approx(2 * (found.million_storage_usd or 0), rel=0.008)
     assert found.stream_month["metrics"] == pytest.approx(0.30)
     by_profile = costs({"metrics_by": "profile"}, events_per_s=0.1).stream_month["metrics"]
     assert by_profile == pytest.approx(6 * 0.30)
@@ -182,9 +182,9 @@ def test_the_page_of_a_stream_uses_the_commands_price_of_an_event() -> None:
     """The page's rates have an event's requests and storage, but no metric, whose cost has nothing to do with it."""
     idle, busy = costs(), costs(events_per_s=0.05, event_bytes=200)
     alone = {"idle": idle} | dict.fromkeys(("light", "unordered", "packed"), busy)
-    rates = json.loads(cost_pages.rates(Quoted(alone, [idle], {})))
+    rates = json.loads(cost_pages.rates(QuotedCosts(alone, [idle], {})))
     assert busy.million_events is not None
-    usd = busy.million_events["sum"] + (busy.million_kept or 0)
+    usd = busy.million_events["sum"] + (busy.million_storage_usd or 0)
     assert set(rates["million_events_usd"].values()) == {round(usd, 4)}
     events_usd = busy.stream_month["sum"] - idle.stream_month["sum"] - busy.stream_month["metrics"]
     assert usd == pytest.approx(events_usd / (0.05 * MONTH_S) * MILLION)
@@ -243,8 +243,8 @@ def test_the_json_and_the_text_have_the_same_amounts(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The JSON has all parts, the text the sums; both have the note that a busy stream needs partitions."""
-    monkeypatch.setattr(month, "replayed", lambda _: MONTHS)
-    monkeypatch.setattr(model, "counted", lambda _, load: counted(replace(load, streams=1, events_per_s=0.1)))
+    monkeypatch.setattr(month, "replay_months", lambda _: MONTHS)
+    monkeypatch.setattr(model, "count_load", lambda _, load: counted(replace(load, streams=1, events_per_s=0.1)))
     options = ["--events-per-s", "1200", "--streams", "3"]
     assert main(["cost", *options, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -267,10 +267,10 @@ def test_streams_share_functions_as_evenly_as_can_be(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seven streams with three to a function are three, two and two; without --streams, as many as share a function."""
-    together = [Load(streams, 0, 1, "items", None, per_function=3).together for streams in (1, 2, 3, 4, 7, 9)]
+    together = [Load(streams, 0, 1, "items", None, per_function=3).group_size for streams in (1, 2, 3, 4, 7, 9)]
     assert together == [1, 2, 3, 2, 3, 3]
-    monkeypatch.setattr(month, "replayed", lambda _: MONTHS)
-    monkeypatch.setattr(model, "counted", lambda _, load: counted(load))
+    monkeypatch.setattr(month, "replay_months", lambda _: MONTHS)
+    monkeypatch.setattr(model, "count_load", lambda _, load: counted(load))
     assert main(["cost", "--per-function", "2", "--events-per-s", "0", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["streams"], found["per_function"]) == (2, 2)
@@ -289,8 +289,8 @@ def test_a_clocks_events_come_at_their_times_and_a_little_late() -> None:
         late: list[int] = []
         for tick in range(1, 31):
             await clock.sleep_until(before + tick * 60_000 - 1)
-            assert upstream.sent() == tick - 1
-            while upstream.sent() < tick:
+            assert upstream.count_sent() == tick - 1
+            while upstream.count_sent() < tick:
                 await clock.sleep_until(clock.now_ms() + 10)
             late.append(clock.now_ms() - before - tick * 60_000)
         return late

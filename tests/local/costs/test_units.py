@@ -2,7 +2,7 @@
 
 import pytest
 
-from local.costs.command import rows
+from local.costs.command import part_rows
 from local.costs.deployed_tables import control_table, events_table
 from local.costs.units import Index, Item, item_bytes, read_units, refused_units, stored_bytes, value_bytes, write_units
 
@@ -80,4 +80,4 @@ def test_the_tables_are_those_that_are_deployed() -> None:
 
 def test_no_part_of_a_price_is_shown_as_less_than_nothing() -> None:
     """If a busy stream has a little less of a part than an idle one, the part is shown as 0."""
-    assert rows({"lambda": -0.0001}, {"lambda": "why"}) == ["  lambda               0.000  why"]
+    assert part_rows({"lambda": -0.0001}, {"lambda": "why"}) == ["  lambda               0.000  why"]

@@ -16,10 +16,10 @@ from botocore.stub import Stubber
 from local.api_client.http_client import Api
 from local.costs import prices
 from local.doctor import fleet_checks, stage_checks
-from local.doctor.account_facts import DELIVERY, HERE, MANAGER, MAPPINGS, Account
-from local.doctor.demonstration import played
-from local.doctor.findings import Finding, Mend, State, Unasked
-from local.doctor.stage_template import Deployed, Resource, of_stack
+from local.doctor.account_facts import DELIVERY, LOCAL_SERVICES, MANAGER, MAPPINGS, Account
+from local.doctor.demonstration import run_demo
+from local.doctor.findings import Finding, Mend, NoAnswer, State
+from local.doctor.stage_template import DeployedStage, Resource, read_deployed_stage
 from tests.client import api_server
 from tests.deploy.delivery import delivery_resources
 from tests.handlers.servers import Peer, serving
@@ -29,8 +29,8 @@ NEW, OLD = (
     f"arn:aws:dynamodb:eu-west-1:111111111111:table/events/stream/{day}" for day in ("2026-11-02", "2026-11-01")
 )
 MAPPING = dict(delivery_resources()["DeliveryMapping"]["Properties"]) | {"FilterCriteria": {"Filters": []}}
-REFUSED = Unasked("describe failed with AccessDeniedException", "AccessDeniedException")
-GONE = Unasked("describe failed with ResourceNotFoundException", "ResourceNotFoundException")
+REFUSED = NoAnswer("describe failed with AccessDeniedException", "AccessDeniedException")
+GONE = NoAnswer("describe failed with ResourceNotFoundException", "ResourceNotFoundException")
 TABLE = Resource(
     "EventsTable", "AWS::DynamoDB::Table", "events", {"StreamSpecification": {"StreamViewType": "NEW_IMAGE"}}
 )
@@ -51,7 +51,7 @@ RESOURCES = (
     Resource("Key", "AWS::ApiGateway::ApiKey", "key", {}),
 )
 STACK = "arn:aws-cn:cloudformation:cn-north-1:123456789012:stack/streamkeeper-prod/1"
-STAGE = Deployed("prod", RESOURCES, {"StackStatus": "UPDATE_COMPLETE", "StackId": STACK})
+STAGE = DeployedStage("prod", RESOURCES, {"StackStatus": "UPDATE_COMPLETE", "StackId": STACK})
 
 
 def test_the_account_is_known_without_the_state_machine() -> None:
@@ -100,7 +100,7 @@ def answers(**other: Any) -> dict[str, Any]:
 def found(**other: Any) -> dict[str, Finding]:
     """Returns the findings that are neither good nor notes, by their subject."""
     facts = answers(**other)
-    every = [*stage_checks.judged(STAGE, facts), *fleet_checks.judged(STAGE, facts, prices.read())]
+    every = [*stage_checks.check_stage(STAGE, facts), *fleet_checks.check_fleet(STAGE, facts, prices.read())]
     return {one.what: one for one in every if not one.is_well}
 
 
@@ -124,7 +124,7 @@ def test_a_version_that_differs_from_the_deployed_one_is_noted(
     """Changed code, settings and definition wait for an upgrade; a waiting definition ends with a space."""
     facts = answers(machines={"Connections": {"status": "ACTIVE", "definition": definition}})
     facts["functions"] = {key: one | changed for key, one in facts["functions"].items()}
-    (one,) = (each for each in stage_checks.judged(STAGE, facts) if each.what == "version that streams run")
+    (one,) = (each for each in stage_checks.check_stage(STAGE, facts) if each.what == "version that streams run")
     assert (one.found, one.state is State.NOTE) == (words, words[3:6] == "not")
 
 
@@ -185,7 +185,7 @@ ONE: dict[str, tuple[dict[str, Any], str, State]] = {
         "profile prices, https://x:443", State.WRONG,
     ),
     "the function cannot look": (
-        {"profiles": Unasked("manager:stable has a version that cannot examine a profile")},
+        {"profiles": NoAnswer("manager:stable has a version that cannot examine a profile")},
         "secrets and upstreams, as the functions reach them", State.UNKNOWN,
     ),
     "a sink is deleted": ({"sinks": {"sqs:a.fifo": {"there": GONE}}}, "sink sqs:a.fifo", State.WRONG),
@@ -244,14 +244,14 @@ def test_a_table_gets_back_the_key_of_the_template() -> None:
         service.add_response("describe_stacks", {"Stacks": [stack]})
         service.add_response("get_template", {"TemplateBody": json.dumps({"Resources": {"EventsTable": table}})})
         service.add_response("list_stack_resources", {"StackResourceSummaries": [one | told for one in names]})
-        deployed = of_stack(cloudformation, "prod")
+        deployed = read_deployed_stage(cloudformation, "prod")
     key = "arn:aws-cn:kms:cn-north-1:123456789012:key/k-1"
     back = Mend("dynamodb", "update_table", {
         "TableName": "events", "SSESpecification": {"Enabled": True, "SSEType": "KMS", "KMSMasterKeyId": key},
     })  # fmt: skip
     for has, mend in ((key, None), (f"{key}-of-aws", back), ("", back)):
         on = {"SSEType": "KMS", "Status": "ENABLED", "KMSMasterKeyArn": has} if has else {}
-        every = stage_checks.judged(deployed, answers(tables=table_with(SSEDescription=on), machines={}, rules={}))
+        every = stage_checks.check_stage(deployed, answers(tables=table_with(SSEDescription=on), machines={}, rules={}))
         (one,) = (each for each in every if each.what == "EventsTable, encryption")
         assert (one.state is State.WRONG, one.mend if one.state is State.WRONG else None) == (mend is not None, mend)
 
@@ -265,7 +265,7 @@ def test_time_to_live_of_another_attribute_is_left_to_a_person() -> None:
         ({"TimeToLiveStatus": ""}, True),
     ):
         facts["tables"]["EventsTable"]["ttl"] = {"TimeToLiveDescription": told}
-        (one,) = (each for each in stage_checks.judged(stage, facts) if not each.is_well)
+        (one,) = (each for each in stage_checks.check_stage(stage, facts) if not each.is_well)
         assert (one.what, one.mend is not None) == ("EventsTable, time to live", can)
         assert ("switch that off, and an hour later `streamkeeper doctor" in one.fix) is not can
 
@@ -287,7 +287,9 @@ def test_a_mapping_of_an_old_stream_gets_a_new_one_beside_it() -> None:
 
 def test_the_local_run_needs_no_event_source_mapping() -> None:
     """The local run reads its tables itself and calls the delivery, so no mapping is missing; on AWS it would be."""
-    mappings = Account(lambda _: None, HERE).listed("lambda", "list_event_source_mappings", "", has=MAPPINGS)
+    mappings = Account(lambda _: None, LOCAL_SERVICES).request_all(
+        "lambda", "list_event_source_mappings", "", has=MAPPINGS
+    )
     assert (list(found(mappings=mappings)), list(found(mappings=[]))) == ([], ["delivery from EventsTable's stream"])
 
 
@@ -308,7 +310,7 @@ def test_problems_of_unused_profiles_are_one_note() -> None:
     unused = dict.fromkeys(("kraken", "alpaca"), broken)
     assert found(profiles=unused) == {}
     facts = answers(profiles=unused)
-    (noted,) = [one for one in fleet_checks.judged(STAGE, facts, prices.read()) if one.what.startswith("profile")]
+    (noted,) = [one for one in fleet_checks.check_fleet(STAGE, facts, prices.read()) if one.what.startswith("profile")]
     assert (noted.state, noted.found) == (State.NOTE, "2 with a problem: alpaca, kraken")
 
 
@@ -324,7 +326,7 @@ def test_the_price_of_encryption_counts_requests_and_own_keys() -> None:
         free = replace(TABLE, key="FreeTable", properties={})
         facts["tables"]["FreeTable"] = {"table": {"Table": {}}}
         stage = replace(STAGE, resources=(events, free))
-        every = {one.what: one.found for one in fleet_checks.judged(stage, facts, prices.read())}
+        every = {one.what: one.found for one in fleet_checks.check_fleet(stage, facts, prices.read())}
         return every["price of the tables' encryption"]
 
     assert price({}) == f"up to {2 * 12 * 730 * 3 / 1e6:.2f} $ a month for requests to KMS"
@@ -348,7 +350,9 @@ def test_a_start_is_awaited_until_the_execution_has_claimed_the_stream(monkeypat
     started, connected = api_server.answers({"executionArn": "arn"}), status("running", 4, {"fence": 9})
     for before in (api_server.answers(api_server.problem("never-started"), 404), status("rejected", 3)):
         with serving(before, started, before, connected, api_server.answers({"stream": "demo"})) as server:
-            findings = played(Api(server.address), Account(lambda _: None, HERE), Deployed("local", ()), "demo")
+            findings = run_demo(
+                Api(server.address), Account(lambda _: None, LOCAL_SERVICES), DeployedStage("local", ()), "demo"
+            )
             assert next(findings).state is State.OK
             findings.close()
             assert api_server.asked(server)[-1] == "DELETE /connections/demo"
@@ -360,6 +364,8 @@ def test_a_start_is_awaited_until_the_execution_has_claimed_the_stream(monkeypat
     for answer in (interrupt, unanswered):
         with serving(status("rejected", 3), answer, api_server.answers({"stream": "demo"})) as server:
             with pytest.raises(KeyboardInterrupt) if answer is interrupt else contextlib.nullcontext():
-                (found,) = played(Api(server.address), Account(lambda _: None, HERE), Deployed("local", ()), "demo")
+                (found,) = run_demo(
+                    Api(server.address), Account(lambda _: None, LOCAL_SERVICES), DeployedStage("local", ()), "demo"
+                )
                 assert (found.state, found.what) == (State.WRONG, "demonstration demo, start")
             assert api_server.asked(server)[1:] == ["POST /connections/demo", "DELETE /connections/demo"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from local.functions.function_pool import Pool
+from local.functions.function_pool import FunctionPool
 from tests.local.functions.samples import functions_of
 
 
@@ -16,7 +16,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-async def functions(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Pool]:
+async def functions(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[FunctionPool]:
     """The functions of samples.py; a test may give options of `functions_of`."""
     async with functions_of(tmp_path, **getattr(request, "param", {})) as pool:
         yield pool

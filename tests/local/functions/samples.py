@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from local.functions.function_pool import Pool
+from local.functions.function_pool import FunctionPool
 from local.stack import Function
 
 MODULE = """
@@ -45,7 +45,7 @@ def speak(event, lambda_context):
 @contextlib.asynccontextmanager
 async def functions_of(
     folder: Path, limit_s: int = 5, idle_s: float = 60, starts_within_s: float = 30
-) -> AsyncIterator[Pool]:
+) -> AsyncIterator[FunctionPool]:
     """Yields a function for each name in MODULE, and one whose module cannot be imported."""
     (folder / "sample.py").write_text(MODULE)
     (folder / "broken.py").write_text("import no_such_module\n")
@@ -55,7 +55,7 @@ async def functions_of(
         Function(handler.split(".")[-1], handler, limit_s, 128, {"EVENTS_TABLE": "events"}) for handler in handlers
     ]
     aws = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
-    functions = Pool(specs, aws, folder, folder / "logs", idle_s, starts_within_s=starts_within_s)
+    functions = FunctionPool(specs, aws, folder, folder / "logs", idle_s, starts_within_s=starts_within_s)
     try:
         yield functions
     finally:

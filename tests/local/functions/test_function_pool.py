@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from local.functions.function_pool import Pool
+from local.functions.function_pool import FunctionPool
 from local.stack import Function
 from states_language.server import TooManyRequests, UnknownFunction
 from tests.local.support import running, until
@@ -17,7 +17,7 @@ from tests.local.support import running, until
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_sandbox_is_used_again_while_it_is_warm(functions: Pool) -> None:
+async def test_a_sandbox_is_used_again_while_it_is_warm(functions: FunctionPool) -> None:
     """Two invocations, one after the other, use the same process; the deadline is the function's limit."""
     first = json.loads((await functions.invoke("echo", b'{"n": 1}')).payload)
     second = json.loads((await functions.invoke("echo", b'{"n": 2}')).payload)
@@ -27,7 +27,7 @@ async def test_a_sandbox_is_used_again_while_it_is_warm(functions: Pool) -> None
     assert 4000 < second["remaining_ms"] <= 5000
 
 
-async def test_a_sandbox_that_was_killed_while_it_waited_takes_no_invocation(functions: Pool) -> None:
+async def test_a_sandbox_that_was_killed_while_it_waited_takes_no_invocation(functions: FunctionPool) -> None:
     """Another sandbox takes the invocation, even if the event loop does not know of the death yet."""
     first = json.loads((await functions.invoke("echo", b"1")).payload)
     os.kill(first["pid"], signal.SIGKILL)
@@ -46,13 +46,13 @@ def _has_ended(child: int) -> bool:
         return True
 
 
-async def test_functions_start_in_turn(functions: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_functions_start_in_turn(functions: FunctionPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many functions start at a time as there are cores: here one of three that are called at once."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     calls = [asyncio.create_task(functions.invoke("echo", b"1")) for _ in range(3)]
     starting = []
     while not all(call.done() for call in calls):
-        starting.append(sum(one.alive and not one._initialised.is_set() for one in functions.sandboxes))
+        starting.append(sum(one.is_alive and not one._is_initialised.is_set() for one in functions.sandboxes))
         await asyncio.sleep(0)
     assert max(starting) == 1
     assert len({json.loads((await call).payload)["pid"] for call in calls}) == 3
@@ -60,7 +60,7 @@ async def test_functions_start_in_turn(functions: Pool, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("functions", [{"starts_within_s": 0}], indirect=True)
 async def test_a_call_that_waits_too_long_for_its_start_is_refused(
-    functions: Pool, monkeypatch: pytest.MonkeyPatch
+    functions: FunctionPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such a call is throttled, so that a slow machine builds up no queue of unwanted functions."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
@@ -72,9 +72,9 @@ async def test_a_call_that_waits_too_long_for_its_start_is_refused(
     assert len([sandbox for sandbox in functions.sandboxes if sandbox.pid is not None]) == 1
 
 
-async def test_a_sandbox_that_cannot_be_started_is_closed(functions: Pool, tmp_path: Path) -> None:
+async def test_a_sandbox_that_cannot_be_started_is_closed(functions: FunctionPool, tmp_path: Path) -> None:
     """Otherwise each try would leave a listener, and a run without free descriptors would never recover."""
-    functions.renew(task_root=tmp_path / "gone")
+    functions.replace_sandboxes(task_root=tmp_path / "gone")
     with pytest.raises(FileNotFoundError):
         await functions.invoke("echo", b"1")
     async with asyncio.timeout(60):
@@ -82,14 +82,14 @@ async def test_a_sandbox_that_cannot_be_started_is_closed(functions: Pool, tmp_p
             await asyncio.sleep(0)
 
 
-async def test_a_missing_function_is_an_error_of_its_own(functions: Pool) -> None:
+async def test_a_missing_function_is_an_error_of_its_own(functions: FunctionPool) -> None:
     """A missing function is UnknownFunction, not a failure of a function."""
     with pytest.raises(UnknownFunction, match="missing"):
         await functions.invoke("missing", b"{}")
 
 
 @pytest.mark.parametrize("functions", [{"idle_s": 0.05}], indirect=True)
-async def test_an_idle_sandbox_ends(functions: Pool) -> None:
+async def test_an_idle_sandbox_ends(functions: FunctionPool) -> None:
     """A sandbox without work is ended after the idle time."""
     pid = json.loads((await functions.invoke("echo", b"1")).payload)["pid"]
     async with asyncio.timeout(10):
@@ -98,14 +98,14 @@ async def test_an_idle_sandbox_ends(functions: Pool) -> None:
     assert not running(pid)
 
 
-async def test_output_goes_to_the_functions_log(functions: Pool, tmp_path: Path) -> None:
+async def test_output_goes_to_the_functions_log(functions: FunctionPool, tmp_path: Path) -> None:
     """A function's output is in `<name>.log`."""
     await functions.invoke("speak", b"1")
     await functions.close()
     assert (tmp_path / "logs" / "speak.log").read_text().splitlines() == ["spoken"]
 
 
-async def test_a_closed_pool_starts_no_function(functions: Pool) -> None:
+async def test_a_closed_pool_starts_no_function(functions: FunctionPool) -> None:
     """A machine that retries while the service ends gets no answer, and no process starts."""
     await functions.close()
     with pytest.raises(TimeoutError):
@@ -113,7 +113,7 @@ async def test_a_closed_pool_starts_no_function(functions: Pool) -> None:
     assert not functions.sandboxes
 
 
-async def test_a_pool_that_closes_while_a_sandbox_starts_leaves_no_process(functions: Pool) -> None:
+async def test_a_pool_that_closes_while_a_sandbox_starts_leaves_no_process(functions: FunctionPool) -> None:
     """The invocation is answered, and the starting process has ended when the pool is closed."""
     invocations = [asyncio.create_task(functions.invoke("echo", b"{}")) for _ in range(3)]
     while len(functions.sandboxes) < 3:
@@ -142,7 +142,7 @@ def test_code_from_which_a_function_does_not_start_has_a_reason(tmp_path: Path, 
     function = Function("changed", "changed.handler", 5, 128, {})
 
     async def run() -> None:
-        pool = Pool([function], {}, tmp_path / "former", tmp_path / "logs")
+        pool = FunctionPool([function], {}, tmp_path / "former", tmp_path / "logs")
         assert await pool.start_problem(tmp_path) == problem
         assert pool.sandboxes == frozenset()
         await pool.close()
@@ -150,10 +150,10 @@ def test_code_from_which_a_function_does_not_start_has_a_reason(tmp_path: Path, 
     asyncio.run(run())
 
 
-async def test_no_more_calls_run_than_are_reserved(functions: Pool) -> None:
+async def test_no_more_calls_run_than_are_reserved(functions: FunctionPool) -> None:
     """The next call is refused at once, and accepted once another has ended; other functions are not affected."""
     bounded = [replace(function, reserved_concurrency=2) for function in functions.functions if function.name == "echo"]
-    functions.renew([*bounded, *(one for one in functions.functions if one.name != "echo")])
+    functions.replace_sandboxes([*bounded, *(one for one in functions.functions if one.name != "echo")])
     running = [asyncio.create_task(functions.invoke("echo", b"1")) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(TooManyRequests, match="Rate Exceeded"):

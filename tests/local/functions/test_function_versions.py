@@ -27,7 +27,7 @@ def test_a_version_keeps_code_and_variables(tmp_path: Path, code: Path) -> None:
     later = replace(FUNCTION, environment={"WAIT_S": "9"})
     versions = Versions(tmp_path / "versions", [Alias("manager", "stable", LATEST)])
     assert (versions.publish(later, code), versions.publish(later, code)) == ("2", "2")
-    kept = [versions.of("manager", number) for number in ("1", "2", "3")]
+    kept = [versions.find("manager", number) for number in ("1", "2", "3")]
     assert [one and (one[0].environment["WAIT_S"], (one[1] / "manager.py").read_text()) for one in kept] == [
         ("4", "old"),
         ("9", "new"),
@@ -38,9 +38,9 @@ def test_a_version_keeps_code_and_variables(tmp_path: Path, code: Path) -> None:
 def test_an_alias_leads_to_versions_that_exist(tmp_path: Path, code: Path) -> None:
     """An alias points to existing versions only; its version survives a restart, whatever the template says."""
     versions = Versions(tmp_path / "versions", [Alias("manager", "stable", LATEST)])
-    assert (versions.resolved("manager", "stable"), versions.is_pinned) == (LATEST, False)
+    assert (versions.resolve("manager", "stable"), versions.is_pinned) == (LATEST, False)
     versions.publish(FUNCTION, code)
     answers = (("stable", "1"), ("stable", "7"), ("other", "1"))
-    assert [versions.point("manager", name, number) for name, number in answers] == [True, False, False]
+    assert [versions.set_alias("manager", name, number) for name, number in answers] == [True, False, False]
     assert versions.is_pinned
-    assert Versions(tmp_path / "versions", [Alias("manager", "stable", LATEST)]).resolved("manager", "stable") == "1"
+    assert Versions(tmp_path / "versions", [Alias("manager", "stable", LATEST)]).resolve("manager", "stable") == "1"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from local.functions.function_pool import Pool
+from local.functions.function_pool import FunctionPool
 from tests.local.support import PROJECT, running, until
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ UNKNOWN = "Unable to import module 'broken': No module named 'no_such_module'"
     ],
 )
 async def test_a_failure_has_lambdas_type_and_words(
-    functions: Pool, function: str, kind: str, message: str, kept: int
+    functions: FunctionPool, function: str, kind: str, message: str, kept: int
 ) -> None:
     """An exception is named by its class, and the process is used again. If a function exits or cannot be imported, the
     runtime names the error, and the process is not used again.
@@ -36,11 +36,11 @@ async def test_a_failure_has_lambdas_type_and_words(
     assert (answer.function_error, payload["errorType"]) == ("Unhandled", kind)
     assert payload["errorMessage"] == message.format(answer.request_id)
     assert payload.get("requestId", answer.request_id) in ("", answer.request_id)
-    assert sum(sandbox.alive for sandbox in functions.sandboxes) == kept
+    assert sum(sandbox.is_alive for sandbox in functions.sandboxes) == kept
 
 
 @pytest.mark.parametrize("functions", [{"limit_s": 1}], indirect=True)
-async def test_a_function_is_killed_at_its_deadline(functions: Pool, tmp_path: Path) -> None:
+async def test_a_function_is_killed_at_its_deadline(functions: FunctionPool, tmp_path: Path) -> None:
     """A busy function gets SIGKILL at its limit, the answer is Lambda's, and no process of it survives."""
     marker = tmp_path / "pid"
     started_s = time.monotonic()
@@ -56,7 +56,7 @@ async def test_a_function_is_killed_at_its_deadline(functions: Pool, tmp_path: P
 
 
 async def test_the_parents_environment_is_not_inherited(
-    functions: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    functions: FunctionPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A function sees the template's variables and Lambda's own, not those of the terminal."""
     monkeypatch.setenv("SECRET_OF_THE_TERMINAL", "x")
@@ -90,7 +90,7 @@ def test_no_orphan_when_the_parent_is_killed(tmp_path: Path) -> None:
     assert until(lambda: not running(child))
 
 
-async def test_a_function_gets_the_arn_by_which_it_was_invoked(functions: Pool) -> None:
+async def test_a_function_gets_the_arn_by_which_it_was_invoked(functions: FunctionPool) -> None:
     """A function gets its ARN with the named alias or version; the same sandbox serves both."""
     arn = "arn:aws:lambda:us-east-1:000000000000:function:environment"
     for name, invoked in (("environment", arn), (arn, arn), (f"{arn}:$LATEST", f"{arn}:$LATEST")):

@@ -61,7 +61,7 @@ def test_counters_grow_with_the_records_of_connections(aws: Aws) -> None:
     running = ["demo", ""]
     collector = collector_of(aws, running)
     save(aws, 1, 5, duplicates=2)
-    first = values(export.prometheus(collector.collect(10_000)))
+    first = values(export.prometheus_text(collector.collect(10_000)))
     assert first["streamkeeper_events_stored_total", "demo"] == 5
     assert first["streamkeeper_events_duplicate_total", "demo"] == 2
     assert first["streamkeeper_streams_wanted",] == first["streamkeeper_streams_unconnected",] == 1
@@ -71,15 +71,15 @@ def test_counters_grow_with_the_records_of_connections(aws: Aws) -> None:
     assert [*figures, first["streamkeeper_stream_missing_seconds", "demo"]] == [100, 100, 0]
     save(aws, 1, 7, "taken_over", duplicates=2, error="StreamTakenOver")
     save(aws, 2, 1)
-    second = values(export.prometheus(collector.collect(10_000)))
+    second = values(export.prometheus_text(collector.collect(10_000)))
     assert second["streamkeeper_events_stored_total", "demo"] == 8
     assert second["streamkeeper_connections_ended_total", "demo", "TakenOver"] == 1
     assert second["streamkeeper_stream_connected_percent", "demo"] == 100
     aws.dynamodb.delete_item(TableName=CONTROL, Key={"PK": {"S": "demo"}, "SK": {"S": "connection#000000000001"}})
     running.clear()
-    third = values(export.prometheus(collector.collect(10_000)))
+    third = values(export.prometheus_text(collector.collect(10_000)))
     assert third["streamkeeper_events_stored_total", "demo"] == 8
-    assert [*collector._seen["demo"]] == [2], "in months of handovers it would remember each connection"
+    assert [*collector._counted["demo"]] == [2], "in months of handovers it would remember each connection"
     assert collector.collect(10_000) == collector.collect(10_000)
 
 
@@ -87,7 +87,7 @@ def test_a_stream_that_ended_before_the_first_scrape_is_counted(aws: Aws) -> Non
     """A stream that ended before a scrape is counted, and so are the members of an ended group."""
     aws.put_control("demo", "lease", **STARTED)
     save(aws, 1, 5, "taken_over", error="StreamTakenOver")
-    found = values(export.prometheus(collector_of(aws, [], ended=["demo", "demo", ""]).collect(10_000)))
+    found = values(export.prometheus_text(collector_of(aws, [], ended=["demo", "demo", ""]).collect(10_000)))
     assert found["streamkeeper_events_stored_total", "demo"] == 5
     assert found["streamkeeper_executions_running",] == found["streamkeeper_streams_wanted",] == 0
 
@@ -102,7 +102,7 @@ def test_a_sink_has_a_lag_while_its_profile_names_it(aws: Aws) -> None:
         SinkRecords(table).save(
             Place("demo", sink), SinkRecord(sink, number=noted.number, done=1, delivered=1, failed=1)
         )
-    found = values(export.prometheus(collector_of(aws, ["demo"], {"s3:a"}).collect(9_000)))
+    found = values(export.prometheus_text(collector_of(aws, ["demo"], {"s3:a"}).collect(9_000)))
     assert {name: value for name, value in found.items() if "delivery" in name[0]} == {
         ("streamkeeper_delivery_sent_total", "demo", "s3:a"): 1,
         ("streamkeeper_delivery_waited_total", "demo", "s3:a"): 1,
@@ -119,7 +119,7 @@ def test_each_stream_of_a_group_has_its_own_metrics(aws: Aws) -> None:
         aws.put_control(stream_id, "lease", execution={"S": "arn:mine"}, group={"S": "#1"}, **STARTED)
         groups.add_member(stream_id, "1")
     save(aws, 1, 5)
-    found = values(export.prometheus(collector_of(aws, ["#1"]).collect(10_000)))
+    found = values(export.prometheus_text(collector_of(aws, ["#1"]).collect(10_000)))
     assert found["streamkeeper_events_stored_total", "demo"] == 5
     assert found["streamkeeper_events_stored_total", "demo:b"] == 0
     assert found["streamkeeper_stream_group", "demo", "#1"] == found["streamkeeper_stream_group", "demo:b", "#1"] == 1
@@ -131,7 +131,7 @@ def test_each_stream_of_a_group_has_its_own_metrics(aws: Aws) -> None:
 @given(st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1))
 def test_any_stream_id_stays_within_its_label(stream_id: str) -> None:
     """Prometheus reads the same id and nothing else, whatever characters it has."""
-    text = export.prometheus([Sample(metric_names.STORED, (stream_id,), 3)])
+    text = export.prometheus_text([Sample(metric_names.STORED, (stream_id,), 3)])
     assert values(text) == {("streamkeeper_events_stored_total", stream_id): 3}
 
 
@@ -171,9 +171,9 @@ def test_opentelemetry_gets_the_same_numbers() -> None:
     ]
     with receiver() as (url, received):
         settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_HEADERS": "api-key=a%20b"}
-        target = export.read(settings)
+        target = export.read_target(settings)
         assert target is not None
-        assert export.send(target, export.opentelemetry(samples, 1_000, 2_000)) == ""
+        assert export.send(target, export.opentelemetry_body(samples, 1_000, 2_000)) == ""
     ((_, path, headers, text),) = received
     body = json.loads(text)
     assert (path, headers["api-key"], headers["content-type"]) == ("/v1/metrics", "a b", "application/json")
@@ -192,7 +192,7 @@ def test_opentelemetry_gets_the_same_numbers() -> None:
 def test_a_failed_export_is_named_and_raises_nothing() -> None:
     """The line has the collector's status, or says that it does not answer."""
     with receiver(503) as (url, _):
-        target = export.Target(url, {}, 1000)
+        target = export.ExportTarget(url, {}, 1000)
         assert export.send(target, {}) == "it answered 503"
     assert export.send(target, {}) == "it does not answer (NewConnectionError)"
 
@@ -200,10 +200,12 @@ def test_a_failed_export_is_named_and_raises_nothing() -> None:
 def test_settings_of_the_export() -> None:
     """Without an endpoint nothing is exported; each wrong setting is named in a sentence without any header."""
     end = "OTEL_EXPORTER_OTLP_ENDPOINT"
-    assert export.read({}) is None
-    assert export.read({end: "http://a:1", "OTEL_SDK_DISABLED": "true"}) is None
-    whole = export.read({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://a:1/x", "OTEL_METRIC_EXPORT_INTERVAL": "500"})
-    assert whole == export.Target("http://a:1/x", {}, 500)
+    assert export.read_target({}) is None
+    assert export.read_target({end: "http://a:1", "OTEL_SDK_DISABLED": "true"}) is None
+    whole = export.read_target(
+        {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://a:1/x", "OTEL_METRIC_EXPORT_INTERVAL": "500"}
+    )
+    assert whole == export.ExportTarget("http://a:1/x", {}, 500)
     for settings, words in (
         ({end: "a:1"}, "must be the URL of a collector"),
         ({end: "http://["}, "must be the URL of a collector"),
@@ -212,5 +214,5 @@ def test_settings_of_the_export() -> None:
         ({end: "http://a", "OTEL_METRIC_EXPORT_INTERVAL": "0"}, "from 100 to 3600000"),
     ):
         with pytest.raises(UserError, match=words) as raised:
-            export.read(settings)
+            export.read_target(settings)
         assert "secret" not in str(raised.value)

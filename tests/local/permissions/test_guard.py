@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from local.listener import Listener, bind
 from local.permissions import guard
-from local.stack import read
+from local.stack import read_stack
 from local.user_error import UserError
 from states_language import TaskCall, TaskFailure
 from states_language.server import Refusal
@@ -50,8 +50,8 @@ class Endpoint:
     def __init__(self, folder: Path) -> None:
         self.lines: list[str] = []
         self.passed: list[bytes] = []
-        self.guard = guard.Guard(stack_template(), folder / guard.RECORD, self.lines.append)
-        (self.function,) = self.guard.functions(read(stack_template(), {}).functions)
+        self.guard = guard.PermissionGuard(stack_template(), folder / guard.RECORD, self.lines.append)
+        (self.function,) = self.guard.with_access_keys(read_stack(stack_template(), {}).functions)
         self.port = 0
 
     async def answer(self, request: Request) -> Response:
@@ -61,7 +61,7 @@ class Endpoint:
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator["Endpoint"]:
         app = Starlette(routes=[Route("/{path:path}", self.answer, methods=["GET", "POST", "PUT"])])
-        listener = Listener(self.guard.serving(app), bind(0, "a test"))
+        listener = Listener(self.guard.guard_endpoint(app), bind(0, "a test"))
         await listener.start()
         self.port = listener.port
         yield self
@@ -155,7 +155,7 @@ def test_a_refused_task_fails_with_its_services_general_error(endpoint: Endpoint
     async def never(_: TaskCall) -> Any:
         raise AssertionError("it was performed")
 
-    perform = endpoint.guard.performing(never, lambda service: endpoint.client(service, "local"))
+    perform = endpoint.guard.guard_tasks(never, lambda service: endpoint.client(service, "local"))
     with pytest.raises(TaskFailure) as failure:
         asyncio.run(perform(task))  # type: ignore[arg-type]
     assert failure.value.error == error
@@ -169,7 +169,7 @@ def test_a_task_that_is_allowed_or_of_a_persons_machine_is_performed(endpoint: E
     async def done(_: TaskCall) -> Any:
         return "done"
 
-    perform = endpoint.guard.performing(done, lambda service: endpoint.client(service, "local"))
+    perform = endpoint.guard.guard_tasks(done, lambda service: endpoint.client(service, "local"))
     get = call("dynamodb:getItem", {"TableName": "t"})
     other = call("dynamodb:deleteTable", {"TableName": "t"}, "mine")
     assert [asyncio.run(perform(task)) for task in (get, other)] == ["done", "done"]  # type: ignore[arg-type]
@@ -181,7 +181,7 @@ def test_the_api_is_refused_by_step_functions(endpoint: Endpoint) -> None:
     async def never(_action: str, _parameters: dict[str, Any]) -> dict[str, Any]:
         raise AssertionError("it was called")
 
-    call = endpoint.guard.calling(never)
+    call = endpoint.guard.guard_api_calls(never)
     with pytest.raises(Refusal) as refusal:
         asyncio.run(call("StartSyncExecution", {"stateMachineArn": "m"}))  # type: ignore[arg-type]
     assert refusal.value.code == "AccessDeniedException"
@@ -204,7 +204,7 @@ def test_a_setting_that_cannot_be_obeyed_is_refused(
 ) -> None:
     """Refused are a word other than enforce, and enforce with endpoints of the user's own."""
     with pytest.raises(UserError) as refusal:
-        guard.at_edges({guard.SETTING: value} | more, stack_template(), tmp_path, print)
+        guard.make_guard({guard.SETTING: value} | more, stack_template(), tmp_path, print)
     assert str(refusal.value) == f"{guard.SETTING}{sentence}"
     # Without the setting the edges are what they are.
-    assert not guard.at_edges(more, {}, tmp_path, print).is_enforcing
+    assert not guard.make_guard(more, {}, tmp_path, print).is_enforcing

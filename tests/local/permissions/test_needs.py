@@ -46,7 +46,7 @@ def batch(*statements: str) -> dict[str, Any]:
 )
 def test_dynamodb(operation: str, parameters: Any, expected: list[str]) -> None:
     """An insert of a batch has its own action, and an index its own ARN; an unused statement needs all of them."""
-    found = needs.of_http("dynamodb", *target(operation, parameters))
+    found = needs.needs_of_http_request("dynamodb", *target(operation, parameters))
     assert [f"{need.action}{need.resource.removeprefix(TABLE)}" for need in found] == [
         f"dynamodb:{e}" for e in expected
     ]
@@ -69,7 +69,7 @@ def test_dynamodb(operation: str, parameters: Any, expected: list[str]) -> None:
 )
 def test_other_services(service: str, operation: str, parameters: Any, expected: str) -> None:
     """The resource is the named one; a service that is unknown here needs every resource."""
-    assert needs.of_call(service, operation, parameters) == [Need(f"{service}:{operation}", expected)]
+    assert needs.needs_of_call(service, operation, parameters) == [Need(f"{service}:{operation}", expected)]
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ def test_other_services(service: str, operation: str, parameters: Any, expected:
 )
 def test_requests_over_http(request_: tuple[str, str, str, str, str, bytes], expected: tuple[str, str]) -> None:
     """S3 and Lambda have the resource in the path, SNS in a form; an unreadable request needs every resource."""
-    assert needs.of_http(*request_) == [Need(*expected)]
+    assert needs.needs_of_http_request(*request_) == [Need(*expected)]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from handlers.framing.frames import Frame
 from local.cli import main
-from local.profiles import places
-from local.profiles.probing import Address, Probe
+from local.profiles import key_search
+from local.profiles.address_probe import ProbedAddress, ProbeResult
 from tests.handlers.servers import UNTIL_CLOSE, Peer, sends, serving
 from tests.local.support import PROJECT
 from tests.real.test_couchdb import Database
@@ -216,13 +216,13 @@ BODIES = st.dictionaries(
 @given(st.lists(BODIES, min_size=2, max_size=6))
 def test_a_chosen_key_differs_for_all_events(bodies: list[dict[str, Any]]) -> None:
     """For any JSON, the values at a chosen place differ for all events; the profile is valid TOML and loses none."""
-    seen = Probe(frames=[Frame(json.dumps(body)) for body in bodies])
-    for place in places.unique(seen.bodies):
+    seen = ProbeResult(frames=[Frame(json.dumps(body)) for body in bodies])
+    for place in key_search.unique_places(seen.bodies):
         values = [json.loads(json.dumps(body)) for body in bodies]
         for name in place.split(".")[1:]:
             values = [value[name] for value in values]
         assert len({str(value) for value in values}) == len(bodies)
-    lines = places.written(Address("http://127.0.0.1/", body="{}"), "ndjson", seen, 0)
+    lines = key_search.key_lines(ProbedAddress("http://127.0.0.1/", body="{}"), "ndjson", seen, 0)
     profile = tomllib.loads("\n".join(lines))
     assert profile["key"] == "hash" or profile["key"] == "each" or profile["on_conflict"] == "both"
 
@@ -230,6 +230,6 @@ def test_a_chosen_key_differs_for_all_events(bodies: list[dict[str, Any]]) -> No
 def test_a_greeting_among_the_events_hides_no_key() -> None:
     """The key is unique among most events; a few with other members, as an answer, are known by their hashes."""
     events = [json.dumps({"message": {"id": number}}) for number in range(3)]
-    seen = Probe(frames=[Frame(text) for text in ('{"type":"ok"}', '{"type":"ok"}', *events)])
-    line = places.written(Address("ws://127.0.0.1/"), "websocket", seen, 0)[0]
+    seen = ProbeResult(frames=[Frame(text) for text in ('{"type":"ok"}', '{"type":"ok"}', *events)])
+    line = key_search.key_lines(ProbedAddress("ws://127.0.0.1/"), "websocket", seen, 0)[0]
     assert line == 'key = "$.message.id"  # it was different in each event that came but 2, known by their hashes'

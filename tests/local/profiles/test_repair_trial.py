@@ -10,7 +10,7 @@ from handlers.framing.events import StreamEvent, hashed
 from handlers.framing.frames import Frame
 from handlers.profile.parse import parse
 from local.cli import main
-from local.profiles.repair_trial import compare
+from local.profiles.repair_trial import compare_with_address
 from tests.http_server import Answer, Request, answering
 from tests.real.upstream import serving
 
@@ -65,7 +65,7 @@ def test_an_address_with_another_order_than_the_stream_is_reported(ids: list[int
         fields = {"address": url, "allow_private": True, "framing": "ndjson", "key": "$.id", "repair": repair}
         seen = [StreamEvent(str(one), f'{{"id":{one}}}', None, None, None, one) for one in range(1, 6)]
         seen.insert(0, StreamEvent(hashed(Frame("{}")), "{}", None, None, None, 0))
-        assert compare(parse("s", fields, {}), "s", seen, {}, said.append)
+        assert compare_with_address(parse("s", fields, {}), "s", seen, {}, said.append)
     assert ("repair: the address has them in another order than the stream" in said) == is_told
 
 
@@ -85,5 +85,5 @@ def test_a_trial_of_a_repair_obeys_retry_after_and_ends_at_the_far_edge() -> Non
         repair = {"address": f"{url}/?after={{after}}", "items": "$", "after_s": 0, "pace_s": 0, "next": following}
         fields = {"address": url, "allow_private": True, "framing": "ndjson", "key": "$.id", "repair": repair}
         seen = [StreamEvent(str(one), f'{{"id": {one}}}', None, None, None, one) for one in range(1, 5)]
-        assert compare(parse("s", fields, {}), "s", seen, {}, said.append)
+        assert compare_with_address(parse("s", fields, {}), "s", seen, {}, said.append)
     assert asked == [f"/?after={one}" for one in (1, 1, 2, 3)]

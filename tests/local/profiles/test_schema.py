@@ -17,7 +17,7 @@ from tests import shipped
 from tests.local.support import PROJECT
 
 FILES = sorted(shipped.files())
-VALIDATOR = jsonschema.Draft7Validator(schema.schema())
+VALIDATOR = jsonschema.Draft7Validator(schema.profile_schema())
 BASE = {"address": "https://upstream.example/x", "framing": "sse"}
 
 
@@ -33,8 +33,8 @@ def is_parsed(table: dict[str, Any]) -> bool:
 def test_the_schema_file_is_up_to_date() -> None:
     """The file is as `python -m local.profiles.schema` writes it, and a valid schema."""
     file = PROJECT / "env" / schema.FILE
-    assert file.read_text(encoding="utf-8") == schema.text()
-    jsonschema.Draft7Validator.check_schema(json.loads(schema.text()))
+    assert file.read_text(encoding="utf-8") == schema.schema_text()
+    jsonschema.Draft7Validator.check_schema(json.loads(schema.schema_text()))
 
 
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
@@ -50,7 +50,7 @@ def test_each_shipped_profile_passes_and_names_the_schema(file: Path) -> None:
 
 SIMPLE = {
     name: rule
-    for name, rule in schema.schema()["properties"].items()
+    for name, rule in schema.profile_schema()["properties"].items()
     if name not in ("address", "framing") and ({"enum", "minimum", "exclusiveMinimum"} & set(rule) or "type" in rule)
 }
 VALUES = st.one_of(

@@ -10,8 +10,8 @@ import pytest
 from handlers.framing.frames import Frame
 from handlers.framing.websocket import TEXT, encoded_frame
 from local.cli import main
-from local.profiles.probing import Address, Probe, answers
-from local.upstreams.playing import playing
+from local.profiles.address_probe import ProbedAddress, ProbeResult, find_answers
+from local.upstreams.provider_player import serve_providers
 from tests.handlers.servers import serving
 from tests.handlers.upstream.test_hostile_sockets import switches
 from tests.http_server import Answer, answering
@@ -22,7 +22,7 @@ SAY = '{"op": "subscribe", "channel": "eur-usd"}'
 
 @pytest.fixture(scope="module")
 def exchange() -> Iterator[str]:
-    with playing({}) as (origin, _):
+    with serve_providers({}) as (origin, _):
         yield f"ws{origin.removeprefix('http')}/demo-socket:eur-usd?interval_ms=20"
 
 
@@ -49,7 +49,7 @@ def test_an_answer_is_recognized_by_the_value_that_it_repeats(
     provider: str, say: dict[str, Any], expect: dict[str, Any], key: str | None, tmp_path: Path
 ) -> None:
     """If it repeats nothing, its own word counts, whatever the provider sent before. A key may lie in a batch."""
-    with playing() as (origin, _):
+    with serve_providers() as (origin, _):
         address = f"ws{origin.removeprefix('http')}/{provider}/x"
         profile = made(address, tmp_path, "--say", json.dumps(say))
     assert (profile["subscribe"], profile["key"]) == ([{"send": say, "expect": expect}], key or profile["key"])
@@ -79,17 +79,25 @@ def test_a_message_may_hold_a_secret(
 def test_each_answer_belongs_to_its_message() -> None:
     """An answer that repeats a later message does not belong to an earlier one, which then has no answer."""
     came: list[dict[str, Any]] = [{"é": "on", "event": "on", "channel": "eur-usd"}, {"n": 1}, {"n": 2}]
-    seen = Probe(frames=[Frame(json.dumps(one)) for one in came])
-    assert answers(Address("ws://x", says=("hello", SAY)), seen) == [None, (0, '{ "$.event" = "on" }')]
-    assert answers(Address("ws://x", says=("hello",)), seen) == [(0, '{ "$.event" = "on" }')]
+    seen = ProbeResult(frames=[Frame(json.dumps(one)) for one in came])
+    assert find_answers(ProbedAddress("ws://x", first_messages=("hello", SAY)), seen) == [
+        None,
+        (0, '{ "$.event" = "on" }'),
+    ]
+    assert find_answers(ProbedAddress("ws://x", first_messages=("hello",)), seen) == [(0, '{ "$.event" = "on" }')]
     alike: list[Any] = [{"event": event, "channel": "eur-usd", "data": {}} for event in ("on", "trade", "trade")]
     for frames in (alike, [came[0], [7, 1], [7, 2]]):
-        other = Probe(frames=[Frame(json.dumps(one)) for one in frames])
-        assert answers(Address("ws://x", says=(SAY,)), other) == [(0, '{ "$.event" = "on" }')]
-    rpc = Probe(frames=[Frame('{"jsonrpc": "2.0", "result": {}, "id": 1}'), *seen.frames[1:]])
-    assert answers(Address("ws://x", says=('{"jsonrpc": "2.0", "id": 1}',)), rpc) == [(0, '{ "$.id" = 1 }')]
+        other = ProbeResult(frames=[Frame(json.dumps(one)) for one in frames])
+        assert find_answers(ProbedAddress("ws://x", first_messages=(SAY,)), other) == [(0, '{ "$.event" = "on" }')]
+    rpc = ProbeResult(frames=[Frame('{"jsonrpc": "2.0", "result": {}, "id": 1}'), *seen.frames[1:]])
+    assert find_answers(ProbedAddress("ws://x", first_messages=('{"jsonrpc": "2.0", "id": 1}',)), rpc) == [
+        (0, '{ "$.id" = 1 }')
+    ]
     seen.secrets = ("on",)
-    assert answers(Address("ws://x", says=("hello", SAY)), seen) == [None, (0, '{ "$.channel" = "eur-usd" }')]
+    assert find_answers(ProbedAddress("ws://x", first_messages=("hello", SAY)), seen) == [
+        None,
+        (0, '{ "$.channel" = "eur-usd" }'),
+    ]
 
 
 def test_the_first_message_is_asked_for_on_a_terminal_only(
@@ -156,7 +164,7 @@ def test_a_trial_says_why_a_message_was_refused(
 
 def test_a_trial_fills_the_ticket_into_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The first message of a trial contains the ticket that the ticket's server answered, as a function's does."""
-    with playing() as (origin, _):
+    with serve_providers() as (origin, _):
         file = tmp_path / "tickets.toml"
         file.write_text(
             f'address = "ws{origin.removeprefix("http")}/demo-socket:x"\nallow_private = true\n'

@@ -12,7 +12,7 @@ from handlers.framing.oversize import Oversize
 from handlers.redrive.letters import Message
 from handlers.redrive.redriving import Redrive, Stage
 from local.cli import INTERRUPTED, main
-from local.redrive.stage import connect
+from local.redrive.stage import connect_redrive_stage
 from tests.handlers.aws import Aws, fails_with
 from tests.handlers.store.events import an_event, noise
 from tests.local.deployed_stage import Deployed
@@ -98,7 +98,7 @@ def test_a_rejected_stream_is_started_by_the_machine_that_answers_a_post(stage: 
         asked.append(more["stateMachineArn"].rpartition(":")[2])
         return {"status": "SUCCEEDED", "output": '{"executionArn": "arn:new"}'}
 
-    on = replace(connect(STAGE), states=SimpleNamespace(start_sync_execution=start_sync_execution))
+    on = replace(connect_redrive_stage(STAGE), states=SimpleNamespace(start_sync_execution=start_sync_execution))
     found = {one.letter.stream_id: one for one in Redrive(on, restart=True, dry_run=False).outcomes(None)}
     assert (found["demo:off"].detail, asked) == ("arn:new", [f"streamkeeper-{STAGE}-start"])
     assert found["#7"].detail == "it is a group: a POST of any of its streams starts it again"

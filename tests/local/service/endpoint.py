@@ -9,7 +9,7 @@ from typing import Any
 
 from endpoint import PREFIX
 from local.aws_endpoints import Endpoints
-from local.functions.function_pool import Pool
+from local.functions.function_pool import FunctionPool
 from local.listener import Listener, bind
 from local.service.aws_server import AwsServer
 from local.stack import Function, StateMachine
@@ -45,7 +45,7 @@ async def endpoint_of(
     clock, endpoints = RealClock(), Endpoints({}, engine_url)
     specs = [Function(name, f"sample.{name}", 5, 128, {}) for name in functions]
     specs.append(Function("full", f"sample.{functions[0]}", 5, 128, {}, reserved_concurrency=0))
-    pool = Pool(specs, {}, folder, folder / "logs")
+    pool = FunctionPool(specs, {}, folder, folder / "logs")
     states = StepFunctions(folder, clock, machines)
     executions = states.executions
     executions.restore()

@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from endpoint import PREFIX, refusal
-from local.functions.created import BadPackage, Created, CreatedFunction
+from local.functions.created_functions import BadPackage, CreatedFunction, CreatedFunctions
 from local.stack import Function
 from tests.local.service.embedded import QUEUE, TABLE, embedded_aws_in
 from tests.local.service.endpoint import Running, deployed, endpoint_of
@@ -239,20 +239,20 @@ def test_a_created_function_survives_a_restart(tmp_path: Path) -> None:
     """After a restart a created function has its newest code; replaced code is deleted."""
     function = Function("adds", "index.handler", 3, 128, {"A": "b"})
     created = CreatedFunction(function, "python3.13", "role", "", "now")
-    before = Created(tmp_path)
+    before = CreatedFunctions(tmp_path)
     before.put(created, packed(index="ONE = 1"))
     kept = before.put(created, packed(index="ONE = 2"))
-    after = Created(tmp_path)
+    after = CreatedFunctions(tmp_path)
     assert (list(after), after.task_root(kept).joinpath("index.py").read_text()) == ([kept], "ONE = 2")
     assert len([one for one in (tmp_path / "adds").iterdir() if one.is_dir()]) == 1
-    assert (after.delete("adds"), after.delete("adds"), list(Created(tmp_path))) == (True, False, [])
+    assert (after.delete("adds"), after.delete("adds"), list(CreatedFunctions(tmp_path))) == (True, False, [])
 
 
 def test_a_zip_whose_contents_are_too_large_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A zip is refused if its contents exceed Lambda's limit (lowered here), however small the zip itself is."""
-    monkeypatch.setattr("local.functions.created.MOST_BYTES", 1000)
+    monkeypatch.setattr("local.functions.created_functions.MOST_BYTES", 1000)
     function = CreatedFunction(Function("large", "index.handler", 3, 128, {}), "python3.13", "role", "", "now")
-    created = Created(tmp_path)
+    created = CreatedFunctions(tmp_path)
     created.put(function, packed(index="#" * 1000))
     with pytest.raises(BadPackage, match="must be smaller than 1000 bytes"):
         created.put(function, packed(index="#" * 1001))

@@ -10,7 +10,7 @@ from handlers.store import typed_values
 from handlers.store.typed_values import Item
 from local import stages
 from local.chaos.deployments import STAGE
-from local.service.capacity import Capacity, Room, computed, cores, free_mb, group_joined, most_places, read
+from local.service.capacity import Capacity, Room, compute, cores, find_group, free_mb, most_places, read
 from local.simulation.tables import MemoryDynamoDB
 from local.user_error import UserError
 
@@ -26,7 +26,7 @@ from local.user_error import UserError
 )
 def test_cores_and_memory_bound_the_capacity(of_cores: float, free: int, most: int, because: str) -> None:
     """A machine holds 40 streams a core or one per 45 MB, whichever is fewer, and at least one."""
-    assert computed(of_cores, free) == Capacity(most, because)
+    assert compute(of_cores, free) == Capacity(most, because)
 
 
 def test_streamkeeper_streams_sets_the_capacity() -> None:
@@ -63,12 +63,12 @@ def test_room_counts_streams_and_not_executions() -> None:
     """A stream under renewal has two executions and counts once; a stream that already runs is always admitted."""
     streams = ["a", "b", "b"]
     room = Room(Capacity(3, "a test"), lambda: streams)
-    assert (room.running(), room.admits("c"), room.admits("b")) == (2, True, True)
+    assert (room.count_running(), room.can_hold("c"), room.can_hold("b")) == (2, True, True)
     streams.append("c")
-    assert (room.running(), room.admits("d"), room.admits("b")) == (3, False, True)
-    assert room.shown == "3 streams"
+    assert (room.count_running(), room.can_hold("d"), room.can_hold("b")) == (3, False, True)
+    assert room.running_in_words == "3 streams"
     streams[1:] = ["#1", "#1", "#2"]
-    assert (room.running(), room.shown) == (3, "2 groups and 1 stream")
+    assert (room.count_running(), room.running_in_words) == (3, "2 groups and 1 stream")
 
 
 CONTROL = "control"
@@ -76,7 +76,7 @@ CONTROL = "control"
 
 def start_machine(together: int) -> str:
     """The deployed definition of the machine that answers a POST."""
-    definition = stages.definition(stages.ROOT / "statemachines" / "start.asl.yml")
+    definition = stages.read_machine_file(stages.ROOT / "statemachines" / "start.asl.yml")
     settings = stages.load(STAGE, {"streams_per_function": together})
     return json.dumps(stages.resolve(definition, settings, stages.names(STAGE)))
 
@@ -84,7 +84,7 @@ def start_machine(together: int) -> str:
 @pytest.mark.parametrize("together", [1, 2, 500])
 def test_the_places_of_a_group_are_read_from_the_deployed_machine(together: int) -> None:
     """The number of streams per group is read from the deployed machine; in a stack without that machine it is one."""
-    connections = json.dumps(stages.definition(stages.ROOT / "statemachines" / "connections.asl.yml"))
+    connections = json.dumps(stages.read_machine_file(stages.ROOT / "statemachines" / "connections.asl.yml"))
     assert most_places([connections, start_machine(together)]) == together
     assert most_places([connections]) == 1
 
@@ -102,7 +102,7 @@ def room(sizes: dict[str, int], *running: str, most: int = 2, members: tuple[str
     for stream in members:
         put(stream, "lease", {"group": {"S": "#1"}})
     return Room(
-        Capacity(1, "a test"), lambda: running, lambda stream_id: group_joined(stream_id, lambda: tables, CONTROL, most)
+        Capacity(1, "a test"), lambda: running, lambda stream_id: find_group(stream_id, lambda: tables, CONTROL, most)
     )
 
 
@@ -126,16 +126,20 @@ def test_a_full_machine_admits_streams_that_join_a_running_group(
     """A full machine admits a stream that joins a running group, or already belongs to it. A stream that would open or
     wake a group is refused.
     """
-    assert room(sizes, running, members=members).admits("a") is is_let_in
+    assert room(sizes, running, members=members).can_hold("a") is is_let_in
 
 
 def test_no_table_is_read_if_each_stream_has_its_own_function() -> None:
     """If each stream has its own function, no table is read, and a full machine admits nothing."""
-    assert group_joined("a", pytest.fail, CONTROL, 1) == group_joined("#1", pytest.fail, CONTROL, 2) == ""
-    assert not Room(Capacity(1, "a test"), lambda: ["b"]).admits("a")
+    assert find_group("a", pytest.fail, CONTROL, 1) == find_group("#1", pytest.fail, CONTROL, 2) == ""
+    assert not Room(Capacity(1, "a test"), lambda: ["b"]).can_hold("a")
 
 
 def test_all_parts_of_a_stream_are_admitted_or_none() -> None:
     """The parts of a stream are admitted only if all of them fit; parts that already run need no room."""
     room = Room(Capacity(3, "a test"), lambda: ["a:1", "b"])
-    assert [room.admits("a:1", "a:2"), room.admits("a:1", "a:2", "a:3"), room.admits("a:1", "b")] == [True, False, True]
+    assert [room.can_hold("a:1", "a:2"), room.can_hold("a:1", "a:2", "a:3"), room.can_hold("a:1", "b")] == [
+        True,
+        False,
+        True,
+    ]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from local.service import osls, redeploy
-from local.service.deployed_code import DeployedCode, by_upgrade, with_names
-from local.service.redeploy import SHIPPED, Redeploy, stamp
+from local.service.deployed_code import DeployedCode, insert_profile_names, line_for_upgrade
+from local.service.redeploy import SHIPPED, Redeployment, file_stamps
 from tests import shipped
 
 SOUND = 'framing = "sse"\naddress = "https://example.org/"\n'
@@ -46,7 +46,7 @@ def test_changed_code_is_copied_and_broken_code_is_not(project: Path) -> None:
     line, and the correction is reported.
     """
     code = DeployedCode(project, project / "code")
-    assert code.begin() == []
+    assert code.make_first_copy() == []
     source = project / "handlers" / "one.py"
     source.write_text("N = 2\n")
     assert code.deploy(starts) == (True, [f"redeployed the code: {HANDOVER}"])
@@ -66,7 +66,7 @@ def test_code_from_which_a_function_does_not_start_is_not_deployed(project: Path
     and only from the new copy.
     """
     code = DeployedCode(project, project / "code")
-    code.begin()
+    code.make_first_copy()
     tried: list[Path] = []
 
     def start_problem(folder: Path) -> str:
@@ -92,7 +92,7 @@ def test_a_broken_profile_leaves_its_former_version_in_use(project: Path) -> Non
     valid is deployed all the same, so that a POST can answer 422.
     """
     code = DeployedCode(project, project / "code")
-    code.begin()
+    code.make_first_copy()
     profile(project, BROKEN)
     assert code.deploy(starts) == (True, [f"profile one is refused, its former version stays in use: {REASON}"])
     assert code.deploy(starts) == (False, [])
@@ -113,19 +113,19 @@ def test_a_broken_profile_leaves_its_former_version_in_use(project: Path) -> Non
 def test_a_profile_that_is_broken_at_the_start_is_reported(project: Path) -> None:
     """A profile that is broken at the start is reported, and the service starts nevertheless."""
     profile(project, BROKEN)
-    assert DeployedCode(project, project / "code").begin() == [f"profile one is refused: {REASON}"]
+    assert DeployedCode(project, project / "code").make_first_copy() == [f"profile one is refused: {REASON}"]
 
 
 def test_a_copy_stays_while_a_function_runs_from_it(project: Path) -> None:
     """Of the former copies, only those from which a function still runs are kept."""
     code = DeployedCode(project, project / "code")
-    code.begin()
+    code.make_first_copy()
     folders = [code.folder]
     for number in (2, 3):
         (project / "handlers" / "one.py").write_text(f"N = {number}\n")
         code.deploy(starts)
         folders.append(code.folder)
-    code.forget({folders[0]})
+    code.remove_old_copies({folders[0]})
     assert [folder.is_dir() for folder in folders] == [True, False, True]
 
 
@@ -136,10 +136,10 @@ def test_the_request_template_gets_the_names_of_the_profiles() -> None:
     method = osls.template("test")["Resources"]["ApiGatewayMethodConnectionsStreamidVarPost"]
     template = method["Properties"]["Integration"]["RequestTemplates"]["application/json"]["Fn::Sub"][0]
     names = sorted({path.stem for path in shipped.STREAMS.glob("*.toml")})
-    assert with_names(template, names) == template
-    more = with_names(template, [*names, "a.b"])
+    assert insert_profile_names(template, names) == template
+    more = insert_profile_names(template, [*names, "a.b"])
     assert more != template
-    assert with_names(more, names) == template
+    assert insert_profile_names(more, names) == template
 
 
 async def changes_nothing(*_: object) -> list[str]:
@@ -149,14 +149,14 @@ async def changes_nothing(*_: object) -> list[str]:
 
 def test_a_changed_profile_does_not_compile_the_template(project: Path) -> None:
     """A changed profile does not compile the template, which takes seconds; changed settings do."""
-    watch = Redeploy(changes_nothing, changes_nothing, "test", print, project)
+    watch = Redeployment(changes_nothing, changes_nothing, "test", print, project)
     before = watch.stamps()
     profile(project, SOUND, "two")
     after = watch.stamps()
     assert (before[0] != after[0], before[1] == after[1]) == (True, True)
     (project / "env" / "test.yml").write_text("")
     assert watch.stamps()[1] != before[1]
-    assert stamp(project, SHIPPED) == after[0]
+    assert file_stamps(project, SHIPPED) == after[0]
 
 
 def test_a_failure_does_not_end_the_watch(
@@ -171,7 +171,7 @@ def test_a_failure_does_not_end_the_watch(
 
     async def run() -> None:
         async with asyncio.timeout(60):
-            watch = asyncio.create_task(Redeploy(use_code, changes_nothing, "test", print, project).run())
+            watch = asyncio.create_task(Redeployment(use_code, changes_nothing, "test", print, project).run())
             loop.symlink_to(loop.name)
             while "the redeployment failed" not in capsys.readouterr().err:
                 await asyncio.sleep(0)
@@ -186,7 +186,7 @@ def test_a_failure_does_not_end_the_watch(
 def test_lines_say_which_changes_streams_get_by_an_upgrade() -> None:
     """The lines name `streamkeeper upgrade` for each change that streams get by it; other lines stay as they are."""
     lines = [f"redeployed the code: {HANDOVER}", "profile two is usable: POST /connections/two", "profile two is gone"]
-    assert [by_upgrade(line) for line in lines] == [
+    assert [line_for_upgrade(line) for line in lines] == [
         "redeployed the code: streams take it by `streamkeeper upgrade`",
         "profile two is usable: POST /connections/two, after `streamkeeper upgrade`",
         "profile two is gone",

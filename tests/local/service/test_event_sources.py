@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 from local.aws_endpoints import Endpoints
 from local.functions.sandbox import Answer
 from local.service.backend import provision
-from local.service.event_sources import EventSourceMapping, Places, Shard, Streams, matches
+from local.service.event_sources import EventSourceMapping, Shard, ShardPositions, TableStream, matches_filters
 from local.stack import EventSource
 from tests.local.service.test_embedded_dynamodb import database_in
 from tests.local.support import in_thread, until
@@ -69,9 +69,11 @@ class World:
     @contextlib.asynccontextmanager
     async def mapping(self) -> AsyncIterator[None]:
         """Runs a mapping within the block; it continues after the position on disk."""
-        places = Places(self.folder / "places.json")
+        places = ShardPositions(self.folder / "places.json")
         source = EventSource(self.table, "deliver", 10, (FILTER,))
-        mapping = EventSourceMapping(source, Streams(self.endpoints, self.table), places, self.invoke, self.said.append)
+        mapping = EventSourceMapping(
+            source, TableStream(self.endpoints, self.table), places, self.invoke, self.said.append
+        )
         tasks = [asyncio.create_task(mapping.run()), asyncio.create_task(mapping.sweep())]
         try:
             yield
@@ -126,12 +128,12 @@ def test_the_schedule_calls_the_function_too(world: World, monkeypatch: pytest.M
 
 def test_shards_that_save_their_positions_at_once_lose_none(tmp_path: Path) -> None:
     """Eight shards save their positions into one file at the same time: no save fails, and no position is lost."""
-    places = Places(tmp_path / "places.json")
+    places = ShardPositions(tmp_path / "places.json")
     shards = [Shard(f"shardId-{at}", "arn") for at in range(8)]
     with ThreadPoolExecutor(len(shards)) as threads:
         for number in ("1", "2", "3"):
             list(threads.map(places.set, shards, [number] * len(shards)))
-            kept = Places(tmp_path / "places.json")
+            kept = ShardPositions(tmp_path / "places.json")
             assert [kept.get(shard) for shard in shards] == [number] * len(shards)
 
 
@@ -171,14 +173,14 @@ def test_a_position_that_the_table_has_dropped_is_reported_once(world: World, mo
     """
     reads: list[str | None] = []
 
-    def forgotten(_streams: Streams, _shard: Shard, after: str | None, _limit: int) -> tuple[list[Any], bool]:
+    def forgotten(_streams: TableStream, _shard: Shard, after: str | None, _limit: int) -> tuple[list[Any], bool]:
         reads.append(after)
         if after is not None:
             raise ClientError({"Error": {"Code": "TrimmedDataAccessException"}}, "GetShardIterator")
         return [], False
 
-    monkeypatch.setattr(Places, "get", lambda *_: "7")
-    monkeypatch.setattr(Streams, "records", forgotten)
+    monkeypatch.setattr(ShardPositions, "get", lambda *_: "7")
+    monkeypatch.setattr(TableStream, "records", forgotten)
     world.run(lambda: len(reads) > 3)
     assert world.said == [f"ALERT: the stream of {world.table} has dropped events before they were delivered"]
 
@@ -190,7 +192,7 @@ def test_an_existing_table_gets_and_loses_its_stream(world: World) -> None:
     world.put("a/0")
     world.run(lambda: world.calls == [["a/0"]])
     provision(world.endpoints, [properties(world.table, streams=False)], [])
-    assert Streams(world.endpoints, world.table).shards() == []
+    assert TableStream(world.endpoints, world.table).shards() == []
     world.put("a/1")
     provision(world.endpoints, [properties(world.table, streams=True)], [])
     world.put("a/2")
@@ -201,5 +203,5 @@ def test_without_a_filter_everything_matches() -> None:
     """Without a filter each record matches; of several filters, one must match."""
     record = {"eventName": "INSERT", "dynamodb": {"Keys": {"PK": {"S": "a:1"}}}}
     several: list[list[dict[str, Any]]] = [[], [FILTER], [{"eventName": ["REMOVE"]}, FILTER]]
-    assert all(matches(record, filters) for filters in several)
-    assert not matches({**record, "eventName": "REMOVE"}, [FILTER])
+    assert all(matches_filters(record, filters) for filters in several)
+    assert not matches_filters({**record, "eventName": "REMOVE"}, [FILTER])

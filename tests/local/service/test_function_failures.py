@@ -33,8 +33,8 @@ def lanes(fails: Iterator[Exception | str]) -> list[Failure]:
     machine = load({"StartAt": "Both", "States": {"Both": parallel}})
     history = machine.execute(functions={"work": work}, clock=VirtualClock(start_ms=0)).history
     reader = Failures()
-    failures = [failure for end in range(len(history) + 1) for failure in reader.new(history[:end])]
-    assert Failures().new(history) == failures
+    failures = [failure for end in range(len(history) + 1) for failure in reader.read_new(history[:end])]
+    assert Failures().read_new(history) == failures
     return failures
 
 

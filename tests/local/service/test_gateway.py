@@ -18,7 +18,7 @@ from local.service.capacity import Capacity, Room
 from local.service.gateway import CallStates, Gateway
 from local.service.lambda_proxy import Invoke
 from local.service.signature_check import SignatureCheck
-from local.stack import read
+from local.stack import read_stack
 from states_language import TaskFailure
 from states_language.clock import RealClock
 from states_language.server import Refusal, StepFunctions, loaded_stack
@@ -61,14 +61,14 @@ async def service(
         started.append(task.parameters["Input"])
         return {"ExecutionArn": ARN, "StartDate": 5000}
 
-    stack = read(template or osls.template("test"), {})
+    stack = read_stack(template or osls.template("test"), {})
     states = StepFunctions(folder, RealClock(), loaded_stack(stack.machines))
     executions = states.executions
     executions.perform = perform or start
     room = Room(Capacity(MOST, "a test"), lambda: streams)
 
     def check(name: str) -> Problem | None:
-        return profile_files.check(name, PROJECT / "env" / "streams", VARIABLES)
+        return profile_files.find_problem(name, PROJECT / "env" / "streams", VARIABLES)
 
     gateway = Gateway(stack.routes, stack.gateway_responses, executions, check, call or states.call, invoke, room, KEYS)
     listener = Listener(gateway.app, bind(0, "a test"))

@@ -31,14 +31,14 @@ def test_each_loss_and_return_of_a_stream_is_printed_once_and_drawn() -> None:
     gone = {"a": records(9_000), "b": records(10**6)}
     assert look(gone, 10_000) == ["group #1: a is not connected"]
     assert look(gone, 11_000) == []
-    assert view.words == "2 streams in one function, 1 connected"
+    assert view.summary == "2 streams in one function, 1 connected"
     assert look(gone, 70_000) == ["ALERT: group #1: a is not connected for 1 min"]
     assert look(gone, 71_000) == []
     assert look({"a": records(10**6, 79_000), "b": records(10**6)}, 80_000) == ["group #1: a is connected"]
-    row, said = view.drawn(0, 100_000, 100)
+    row, said = view.draw(0, 100_000, 100)
     assert (row[LABEL:].index(GAP), row.count(GAP), said) == (9, 70, "gaps: 1 a")
     look(well, 180_000)
-    assert view.drawn(80_000, 180_000, 100) == ["no stream had a gap"]
+    assert view.draw(80_000, 180_000, 100) == ["no stream had a gap"]
 
 
 def test_a_stream_that_stops_or_has_ended_is_not_printed_as_connected() -> None:
@@ -48,7 +48,7 @@ def test_a_stream_that_stops_or_has_ended_is_not_printed_as_connected() -> None:
     for number, each in enumerate(leaving):
         assert view.update({"a": well, f"b{number}": records(0)}, 1_000, 0, LATE_MS)[1:] == []
         assert view.update({"a": well, f"b{number}": each}, 2_000, 0, LATE_MS) == []
-        assert view.words == "1 stream in one function, 1 connected"
+        assert view.summary == "1 stream in one function, 1 connected"
     assert view.update({"a": leaving[0]}, 3_000, 0, LATE_MS) == []
 
 
@@ -65,10 +65,10 @@ def test_a_hundred_streams_take_a_few_lines() -> None:
     view.update(dict.fromkeys(names, records(10**6)), 1_000, 0, LATE_MS)
     (news,) = view.update(dict.fromkeys(names, records(4_000)), 5_000, 0, LATE_MS)
     assert news == f"group #1: {', '.join(names[:MOST_NAMED])} and {100 - MOST_NAMED} more are not connected"
-    assert len(view.drawn(0, 6_000, 40)) == MOST_DRAWN + 1
-    assert view.drawn(0, 6_000, 40)[-1].endswith(f" and {100 - MOST_DRAWN} more")
+    assert len(view.draw(0, 6_000, 40)) == MOST_DRAWN + 1
+    assert view.draw(0, 6_000, 40)[-1].endswith(f" and {100 - MOST_DRAWN} more")
     assert view.update({}, 7_000, 0, LATE_MS) == []
-    assert (view.words, view.gaps) == ("0 streams in one function, 0 connected", {})
+    assert (view.summary, view.gaps) == ("0 streams in one function, 0 connected", {})
 
 
 def test_a_quiet_stream_alerts_once_for_each_silence() -> None:

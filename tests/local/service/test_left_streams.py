@@ -11,7 +11,7 @@ import pytest
 from handlers.connection.lease import Lease
 from handlers.watching.orphan_recovery import StepFunctions
 from local.service.capacity import Capacity, Room
-from local.service.left_streams import LeftStreams, first_input, is_stopped
+from local.service.stream_recovery import StreamRecovery, input_without_starter, is_stopped
 from local.simulation.started_executions import StatesClient
 from local.simulation.tables import MemoryDynamoDB
 from states_language import server
@@ -48,7 +48,7 @@ def test_an_unknown_execution_counts_as_over_only_in_this_machines_own_tables(
     room = Room(Capacity(1, "a test"), lambda: [] if may_start else ["another"])
     table = MemoryDynamoDB("control")
     table.put_item(TableName="control", Item=LEASE | lease)
-    watch = LeftStreams(executions, lambda: (table, "control"), known, room, print, shares_tables=shares_tables)
+    watch = StreamRecovery(executions, lambda: (table, "control"), known, room, print, shares_tables=shares_tables)
     sentences = asyncio.run(watch.check())
     assert (len(starts), [one.endswith(words or "") for one in sentences.values()]) == (started, [True] * bool(words))
     item = table.get_item(TableName="control", Key={name: LEASE[name] for name in ("PK", "SK")})["Item"]
@@ -59,7 +59,7 @@ def test_a_renewal_under_way_is_resumed_without_its_predecessor() -> None:
     """The input of a resumed renewal no longer names its predecessor; other inputs stay."""
     first = '{"pathParameters": {"streamId": "demo"}}'
     renewal = {"pathParameters": {"streamId": "demo"}, "renews": "arn"}
-    assert [first_input(text) for text in (json.dumps(renewal), first, "[1]")] == [first, first, "[1]"]
+    assert [input_without_starter(text) for text in (json.dumps(renewal), first, "[1]")] == [first, first, "[1]"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from local.cli import main
 from local.listener import bind
 from local.service import embedded_dynamodb, osls
 from local.service.backend import Sockets
-from local.service.command import Options, welcome
+from local.service.command import Options, print_welcome
 from local.service.embedded_aws import lock
 from local.service.lifecycle import Service
 from local.service.screen import Screen
@@ -164,7 +164,7 @@ def welcomed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[An
             sockets = Sockets(api, aws, upstreams, embedded if needs_embedded(variables) else None)
             held = stack.enter_context(lock(tmp_path))
             service = Service(tmp_path, template, sockets, held, variables, Screen(), lambda: None)
-            welcome(Options("test", 3000, tmp_path), service, Screen())
+            print_welcome(Options("test", 3000, tmp_path), service, Screen())
         return capsys.readouterr().out.splitlines()
 
     return lines
@@ -180,7 +180,7 @@ def test_a_start_without_the_database_warns_of_lost_writes(
     own = {"AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:8000"}
     said = []
     for program, variables in ((PROJECT / "dynoxide", {}), (None, {}), (None, own)):
-        monkeypatch.setattr(embedded_dynamodb, "program", lambda _, program=program: program)
+        monkeypatch.setattr(embedded_dynamodb, "find_program", lambda _, program=program: program)
         lines = welcomed(osls.template("test"), variables)
         said.append(warning in lines)
         assert lines[1] == "  Open first     http://127.0.0.1:3000/console  (in a browser: see, start and stop streams)"

@@ -21,7 +21,7 @@ from tests.local_run import LocalRun
 def test_a_line_is_printed_as_it_is(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A line is printed unchanged: a stream id between colons is not an emoji, and brackets are not markup."""
     screen = Screen()
-    screen.plain(text)
+    screen.print_lines(text)
     screen.say(text)
     plain, said = capsys.readouterr().out.splitlines()
     assert (plain, said[len("00:00:00 ") :]) == (text, text)

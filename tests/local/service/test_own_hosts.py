@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local import own_hosts
+from local import host_check
 from local.service import embedded_dynamodb
 from local.user_error import UserError
 from tests import harness
@@ -30,7 +30,7 @@ def refused(
     headers = [(b"host", host.encode("latin-1")) for host in hosts]
     headers += [(b"origin", origin.encode("latin-1")) for origin in origins]
     headers += [(b"sec-fetch-site", site.encode())] if site is not None else []
-    sentence = own_hosts.refusal(headers, port, names)
+    sentence = host_check.refusal(headers, port, names)
     match = re.fullmatch(r"This address only serves [a-z0-9:.,\[\] ]+, and the request has another (\w+); .+", sentence)
     return match[1] if match else sentence
 
@@ -69,18 +69,18 @@ def test_more_names_are_served_by_setting() -> None:
     """In the setting, a plain name allows any port and scheme, a name with a port only that port, and a leading dot all
     subdomains.
     """
-    names = own_hosts.more({own_hosts.VARIABLE: " Devbox.example, proxy:8080 ,.test "})
+    names = host_check.allowed_hosts({host_check.VARIABLE: " Devbox.example, proxy:8080 ,.test "})
     for host in ("devbox.example", "devbox.example:1", "proxy:8080", "a.b.test:9", "localhost:3000"):
         assert refused([host], [], names) == ""
     for host in ("proxy", "proxy:8081", "a.devbox.example", "test", "atest"):
         assert refused([host], [], names) == "Host"
     assert refused(["proxy:8080"], ["https://devbox.example"], names) == ""
     at_proxies = [(b"host", b"a.localhost:8080"), (b"origin", b"http://a.localhost:8080")]
-    assert own_hosts.refusal(at_proxies[:1], PORT, (), own_hosts.LOOPBACK) == ""
-    assert "another Origin" in own_hosts.refusal(at_proxies, PORT, (), own_hosts.LOOPBACK)
+    assert host_check.refusal(at_proxies[:1], PORT, (), host_check.LOOPBACK) == ""
+    assert "another Origin" in host_check.refusal(at_proxies, PORT, (), host_check.LOOPBACK)
     for text in ("http://devbox", "a b", "*", "devbox:port", " ,", "a,,b", "devbox:0", "devbox:65536"):
         with pytest.raises(UserError, match=r"^STREAMKEEPER_HOSTS must be names "):
-            own_hosts.more({own_hosts.VARIABLE: text})
+            host_check.allowed_hosts({host_check.VARIABLE: text})
 
 
 @given(st.text(st.characters(max_codepoint=255), max_size=30), st.sampled_from([":3000", ""]))
@@ -132,14 +132,14 @@ def test_no_port_of_a_run_serves_another_host_or_origin(service: harness.Service
     process = service.process
     assert process is not None
     service.post("demo")
-    fewest = 5 + (embedded_dynamodb.program(PROJECT) is not None)
+    fewest = 5 + (embedded_dynamodb.find_program(PROJECT) is not None)
     assert until(lambda: len(listening([process.pid, *service.descendants()])) >= fewest)
     addresses = listening([process.pid, *service.descendants()])
     assert [host for host, _ in addresses if not host.startswith("127.")] == []
     checked = 0
     for host, port in addresses:
         if host != "127.0.0.1":
-            assert embedded_dynamodb.program(PROJECT) is not None
+            assert embedded_dynamodb.find_program(PROJECT) is not None
             continue
         for head in (
             f"GET / HTTP/1.1\nHost: rebound.example:{port}",

@@ -17,7 +17,7 @@ import pytest
 
 from adapter import flatten_event
 from local.aws_endpoints import Endpoints
-from local.functions.function_pool import Pool
+from local.functions.function_pool import FunctionPool
 from recorded import is_equal, load_cases
 from states_language import Execution, load
 from states_language.clock import RealClock
@@ -47,7 +47,7 @@ async def local_run(folder: Path) -> AsyncIterator[Ask]:
     async with embedded_aws_in(folder, []) as engine:
         await asyncio.to_thread(_furnish, engine.url)
         clock = RealClock()
-        pool = Pool([], {}, folder, folder / "logs")
+        pool = FunctionPool([], {}, folder, folder / "logs")
         integrations = TaskPerformer(pool.invoke, Endpoints({}, engine.url).client, StepFunctions(folder, clock))
         loop = asyncio.get_running_loop()
 

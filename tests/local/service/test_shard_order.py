@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from local.aws_endpoints import Endpoints
 from local.functions.sandbox import Answer
-from local.service.event_sources import EventSourceMapping, Places, Streams
+from local.service.event_sources import EventSourceMapping, ShardPositions, TableStream
 from local.stack import EventSource
 from tests.examples import examples
 from tests.http_server import Answer as Response
@@ -124,7 +124,7 @@ def delivered(served: Served, split: Split, failing: str = "") -> list[str]:
     @contextlib.asynccontextmanager
     async def mapping() -> Any:
         source = EventSource("streamkeeper-split", "deliver", 2, ())
-        streams = Streams(served.endpoints, "streamkeeper-split")
+        streams = TableStream(served.endpoints, "streamkeeper-split")
         task = asyncio.create_task(EventSourceMapping(source, streams, places, invoke, print).run())
         try:
             yield
@@ -133,7 +133,7 @@ def delivered(served: Served, split: Split, failing: str = "") -> list[str]:
 
     served.now[:] = [split]
     with TemporaryDirectory() as folder:
-        places = Places(Path(folder, "places.json"))
+        places = ShardPositions(Path(folder, "places.json"))
         with in_thread(mapping):
             assert until(lambda: len(done) >= sum(map(len, split.records))), done
     return done

@@ -159,12 +159,12 @@ def test_a_silent_function_is_not_called_dead() -> None:
     view = StreamView("demo", 0)
     opened = connection(1, "B", opened_ms=500, seen_ms=900, saved_ms=1_000, deadline_ms=DEADLINE_MS)
     assert view.update(records(opened), 1_000 + SILENT_MS) == ["demo: lane B is connected (fencing token 1)"]
-    assert view.held() == "lane B holds it (fencing token 1)"
+    assert view.holder_in_words() == "lane B holds it (fencing token 1)"
     unheard = "silent: its function is slow, paused or gone"
     silent_ms = 1_001 + SILENT_MS
     assert view.update(records(opened), silent_ms) == [f"demo: lane B is {unheard} (fencing token 1)"]
     assert view.update(records(opened), silent_ms + 1) == []
-    assert view.held() == f"lane B holds it (fencing token 1), {unheard}"
+    assert view.holder_in_words() == f"lane B holds it (fencing token 1), {unheard}"
     again = replace(opened, saved_ms=silent_ms)
     assert view.update(records(again), silent_ms + 2) == ["demo: lane B is alive again (fencing token 1)"]
     assert view.gap_ms(silent_ms + 2) == 0

@@ -9,7 +9,7 @@ import pytest
 from handlers.api.fleet_routes import shown
 from handlers.fleet.fleet_records import APPLYING, DONE, Fleet
 from local import cli
-from local.streams import asking, fleet_verbs
+from local.streams import api_session, fleet_verbs
 from tests.client.api_server import afters, answers, asked, page, problem
 from tests.handlers.servers import Peer, Script, serving
 from tests.local.support import until
@@ -19,7 +19,7 @@ from tests.local.support import until
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The waits of the command; no time passes, and a slow machine prints no line of progress."""
     waited: list[float] = []
-    monkeypatch.setattr(asking, "SILENT_S", 60)
+    monkeypatch.setattr(api_session, "SILENT_S", 60)
     monkeypatch.setattr("time.sleep", waited.append)
     return waited
 
@@ -65,7 +65,7 @@ def test_a_command_that_can_find_nothing_is_refused(
 
 def test_follow_says_that_no_answer_comes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """After a second without an answer, `follow` says so, and takes the answer when it comes."""
-    monkeypatch.setattr(asking, "SILENT_S", 0.05)
+    monkeypatch.setattr(api_session, "SILENT_S", 0.05)
 
     def late(peer: Peer) -> None:
         assert until(lambda: "has not answered yet; waiting." in capsys.readouterr().err, 60)
@@ -115,7 +115,7 @@ def test_a_duration_counts_back_from_the_clock_of_the_api(do: str, waits: list[f
 
 def test_a_slow_api_is_named_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """If each page is late, the line of progress comes only with the first."""
-    monkeypatch.setattr(asking, "SILENT_S", 0)
+    monkeypatch.setattr(api_session, "SILENT_S", 0)
     with serving(page(1, is_last=False), page(2, is_last=False), page(3)) as server:
         assert cli.main(["events", "demo", "--url", server.address]) == 0
     assert capsys.readouterr().err.count("has not answered yet") <= 1

@@ -19,7 +19,7 @@ from handlers.connection.backoff import Backoff
 from local import cli
 from local.completion import SHELLS
 from local.streams.list_verb import WORST_FIRST
-from local.streams.verbs import sink_words
+from local.streams.verbs import sink_line
 from tests.client.api_server import answers, asked
 from tests.event_source import EventSource
 from tests.handlers.api.shown import NOW, connection, shown
@@ -140,9 +140,7 @@ def test_a_sink_that_gathers_its_first_events_was_not_tried_yet() -> None:
     """The first events of a sink wait for `wait_s` of the profile, which is shown as not tried yet."""
     counts = dict.fromkeys(("delivered", "failed", "dead_lettered", "skipped"), 0) | {"waiting": 30, "lag_ms": 41_000}
     row = counts | {"sink": "s3:lake", "seen_at": None, "waits": None, "replaying": False}
-    assert sink_words(row) == (
-        "s3:lake  0 delivered, 0 failed, 0 dead-lettered, 30 waiting, oldest 41 s; not tried yet"
-    )
+    assert sink_line(row) == ("s3:lake  0 delivered, 0 failed, 0 dead-lettered, 30 waiting, oldest 41 s; not tried yet")
 
 
 def test_the_commands_of_the_page_run(local_run: LocalRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from handlers.upgrade.upgrade_records import UpgradeRecords
 from local.cli import INTERRUPTED, main
-from local.reached_stage import Reached
 from local.simulation.tables import MemoryDynamoDB
+from local.stage_clients import StageClients
 from local.stages import names
 from local.upgrades import command
 
@@ -53,8 +53,8 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> MemoryDynamoDB:
 
 def typed(tables: MemoryDynamoDB, states: States, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     """Runs the command and returns its exit status."""
-    stage = Reached({"stepfunctions": states, "dynamodb": tables}, NAMES, "", "", MACHINES)
-    monkeypatch.setattr(command, "reach", lambda _: stage)
+    stage = StageClients({"stepfunctions": states, "dynamodb": tables}, NAMES, "", "", MACHINES)
+    monkeypatch.setattr(command, "connect_to_stage", lambda _: stage)
     return main(["upgrade", *words])
 
 

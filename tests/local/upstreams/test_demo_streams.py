@@ -10,8 +10,8 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from local.upstreams.behaviours import DEMOS
-from local.upstreams.played_sockets import Talk
-from local.upstreams.playing import playing
+from local.upstreams.provider_player import serve_providers
+from local.upstreams.socket_conversations import Conversation
 from tests.local.support import until
 
 
@@ -55,7 +55,7 @@ def until_it_breaks(answer: urllib3.BaseHTTPResponse, text: bytes) -> bytes:
 
 def test_events_are_numbered_without_a_hole_and_a_reader_can_resume() -> None:
     """Ids are contiguous, and a reader that sends the last id gets the next event first."""
-    with playing() as (origin, _), Http() as http:
+    with serve_providers() as (origin, _), Http() as http:
         first = ids(http.opened(f"{origin}/demo?interval_ms=20"), 5)
         assert first == list(range(first[0], first[0] + 5))
         again = ids(http.opened(f"{origin}/demo?interval_ms=20", **{"Last-Event-ID": str(first[1])}), 5)
@@ -64,7 +64,7 @@ def test_events_are_numbered_without_a_hole_and_a_reader_can_resume() -> None:
 
 def test_a_newer_connection_ends_the_older() -> None:
     """The older connection of a path ends cleanly once the newer is answered; other paths go on."""
-    with playing() as (origin, _), Http(maxsize=3) as http:
+    with serve_providers() as (origin, _), Http(maxsize=3) as http:
         older = http.opened(f"{origin}/demo")
         other = http.opened(f"{origin}/demo:other")
         ids(older, 1)
@@ -76,7 +76,7 @@ def test_a_newer_connection_ends_the_older() -> None:
 
 def test_json_lines_tolerate_two_and_are_reset() -> None:
     """Two connections of demo-ndjson live side by side; each ends with a reset, and `since` closes the gap."""
-    with playing(seed=1, drop_after_s=(0.3, 0.4)) as (origin, _), Http(maxsize=2) as http:
+    with serve_providers(seed=1, drop_after_s=(0.3, 0.4)) as (origin, _), Http(maxsize=2) as http:
         one, two = (http.opened(f"{origin}/demo-ndjson:two?interval_ms=20") for _ in range(2))
         text = b""
         while text.count(b"{") < 3:
@@ -95,7 +95,7 @@ def test_json_lines_tolerate_two_and_are_reset() -> None:
 
 def test_a_bad_query_is_refused() -> None:
     """An invalid interval is a 400 with a sentence."""
-    with playing() as (origin, _), Http() as http:
+    with serve_providers() as (origin, _), Http() as http:
         answer = http.request("GET", f"{origin}/demo?interval_ms=soon")
         assert (answer.status, "interval_ms" in answer.json()["message"]) == (400, True)
         assert http.request("GET", f"{origin}/other").status == 404
@@ -103,7 +103,7 @@ def test_a_bad_query_is_refused() -> None:
 
 def test_an_exclusive_stream_refuses_a_second_connection() -> None:
     """A second connection gets 429 while the first lives, and is served once that has ended; there are never two."""
-    with playing() as (origin, _), Http(maxsize=2) as http:
+    with serve_providers() as (origin, _), Http(maxsize=2) as http:
         path = f"{origin}/demo-exclusive:one?interval_ms=20"
         first = http.opened(path)
         last = ids(first, 2)[-1]
@@ -121,8 +121,11 @@ def test_an_exclusive_stream_refuses_a_second_connection() -> None:
 
 def test_a_socket_closes_a_silent_client() -> None:
     """A client that is silent at first or later is closed; a page of another site cannot connect."""
-    talk = replace(DEMOS["demo-socket"].talk or Talk(), silent_s=0.3, refusal='{"op": "error"}')
-    with playing({"exchange": replace(DEMOS["demo-socket"], talk=talk, interval_ms=20)}) as (origin, _):
+    conversation = replace(DEMOS["demo-socket"].conversation or Conversation(), silent_s=0.3, refusal='{"op": "error"}')
+    with serve_providers({"exchange": replace(DEMOS["demo-socket"], conversation=conversation, interval_ms=20)}) as (
+        origin,
+        _,
+    ):
         address = f"ws{origin.removeprefix('http')}/exchange/eur-usd"
         for said in ('{"op": "hello"}', b"binary"):
             with connect(address) as silent:

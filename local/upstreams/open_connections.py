@@ -1,7 +1,7 @@
-"""Counts who is connected to the demonstration streams now, and the most that were connected at once.
+"""Counts the open connections of the demonstration streams, now and at most at the same time.
 
 A connection counts from the moment its answer is made until the answer has ended, however it ends. Invariant: every
-connection that entered leaves exactly once.
+counted connection is removed exactly once.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -17,7 +17,7 @@ Watch = Callable[[str, int], None]
 """Called at each change, with the stream id and its number of connections."""
 
 
-class Presence:
+class OpenConnections:
     """The open connections of each stream by the address of their client."""
 
     def __init__(self, watch: Watch | None = None) -> None:
@@ -26,18 +26,18 @@ class Presence:
         self._most: dict[str, int] = {}
 
     def clients(self, stream_id: str) -> list[Client]:
-        """Returns who is connected to a stream now, oldest first."""
+        """Returns the clients that are connected to a stream now, oldest first."""
         return list(self._clients.get(stream_id, ()))
 
-    def places(self) -> list[str]:
-        """Returns the streams that anyone was ever connected to."""
+    def stream_ids(self) -> list[str]:
+        """Returns the streams that ever had a connection."""
         return list(self._clients)
 
-    def most(self, stream_id: str) -> int:
-        """Returns the most connections that a stream had at once."""
+    def most_at_once(self, stream_id: str) -> int:
+        """Returns the most connections that a stream had at the same time."""
         return self._most.get(stream_id, 0)
 
-    def answer(
+    def counted_response(
         self,
         request: Request,
         body: AsyncIterator[bytes],
@@ -47,16 +47,16 @@ class Presence:
     ) -> StreamingResponse:
         """Returns the answer that streams `body`; the connection counts from now on."""
         stack = ExitStack()
-        stack.enter_context(self.entered(request.client, stream_id))
-        return _Counted(body, media_type, stack.close, headers or {})
+        stack.enter_context(self.count_connection(request.client, stream_id))
+        return _CountedResponse(body, media_type, stack.close, headers or {})
 
     @contextmanager
-    def entered(self, address: Address | None, stream_id: str) -> Iterator[None]:
-        """Counts a connection within its block."""
+    def count_connection(self, address: Address | None, stream_id: str) -> Iterator[None]:
+        """Counts a connection within the block."""
         client = (address.host, address.port) if address is not None else ("", 0)
         clients = self._clients.setdefault(stream_id, [])
         clients.append(client)
-        self._most[stream_id] = max(self.most(stream_id), len(clients))
+        self._most[stream_id] = max(self.most_at_once(stream_id), len(clients))
         self._notify(stream_id)
         try:
             yield
@@ -69,17 +69,17 @@ class Presence:
             self._watch(stream_id, len(self._clients[stream_id]))
 
 
-class _Counted(StreamingResponse):
-    """Calls `over` when it has ended: the `finally` of a body that never began does not run."""
+class _CountedResponse(StreamingResponse):
+    """Calls `on_end` when it has ended: the `finally` of a body that never began does not run."""
 
     def __init__(
-        self, body: AsyncIterator[bytes], media_type: str, over: Callable[[], None], headers: Mapping[str, str]
+        self, body: AsyncIterator[bytes], media_type: str, on_end: Callable[[], None], headers: Mapping[str, str]
     ) -> None:
         super().__init__(body, media_type=media_type, headers={"Cache-Control": "no-store", **headers})
-        self._over = over
+        self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._over()
+            self._on_end()

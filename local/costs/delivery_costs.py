@@ -24,8 +24,8 @@ from handlers.run.connection_metrics import By, metrics_to_keep
 from handlers.store.event_items import event_item
 from local.costs import stage_costs
 from local.costs.deployed_tables import Table, events_table
-from local.costs.metered import Meter, MeteredDynamoDb
 from local.costs.prices import HOURS, MONTH_S, Prices, sink_usd
+from local.costs.request_meter import Meter, MeteredDynamoDb
 from local.simulation import virtual_delivery
 from local.simulation.table_stream import Record, Write
 from local.simulation.tables import key_of
@@ -34,7 +34,7 @@ from local.simulation.virtual_delivery import DELIVERY, VirtualDelivery
 # "Lambda polls shards in your DynamoDB stream for records at a base rate of 4 times per second."
 POLLS_PER_S = 4
 # How many bells a call answers, or streams a noting call sends of side by side (handlers/delivery.py).
-TOGETHER = 10
+STREAMS_PER_CALL = 10
 ALARMS, SWEEPS = 2, MONTH_S / 60
 # The sinks that a function in a VPC reaches through endpoints of their own; those of SQS and Lambda are there already.
 ENDPOINTS = ("eventbridge", "kinesis", "firehose")
@@ -47,7 +47,7 @@ _AT_MS = 1_767_225_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class DeliveryLoad:
     """What a stage delivers: its streams, each with so many writes a second of so many events."""
 
     streams: int
@@ -57,7 +57,7 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class NotingCalls:
     """How often the function notes arrivals of the stage, with how many writes and streams in each call."""
 
     per_s: float
@@ -65,7 +65,7 @@ class Calls:
     streams: float
 
 
-class Wake(NamedTuple):
+class WakeUsage(NamedTuple):
     """The usage of one stream's events at some sinks, from noting on: units, and requests to tables and to sinks.
 
     `requests` has the requests to each kind of sink, each with the sizes of its messages. The noting call made
@@ -76,31 +76,33 @@ class Wake(NamedTuple):
     write_units: float
     read_units: float
     requests: Mapping[str, list[list[int]]]
-    at_once: int
-    taken: int
+    immediate_requests: int
+    finished_sinks: int
     bells: int
     table_requests: float
 
 
-def calls(flow: Flow) -> Calls:
+def noting_calls(flow: DeliveryLoad) -> NotingCalls:
     """How often the function notes: once for each shard that has something when it is polled."""
-    shards = min(flow.streams, int(stage_costs.measured()["delivery_shards"]))
+    shards = min(flow.streams, int(stage_costs.measurements()["delivery_shards"]))
     writes_per_s = flow.streams * flow.writes_per_s / shards
     if not writes_per_s:
-        return Calls(0, 0, 0)
+        return NotingCalls(0, 0, 0)
     per_s = max(POLLS_PER_S * -math.expm1(-writes_per_s / POLLS_PER_S), writes_per_s / BATCH)
     writes = writes_per_s / per_s
     # With writes at random, the number of streams that have at least one of them.
     of_shard = flow.streams / shards
     streams = of_shard * -math.expm1(-writes / of_shard) if of_shard > 1 else 1.0
-    return Calls(per_s * shards, writes, max(1.0, min(streams, writes)))
+    return NotingCalls(per_s * shards, writes, max(1.0, min(streams, writes)))
 
 
-def usd(kinds: Sequence[str], flow: Flow, settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
+def stream_month_usd(
+    kinds: Sequence[str], flow: DeliveryLoad, settings: Mapping[str, Any], prices: Prices
+) -> dict[str, float]:
     """A month of one stream, by part: the function with its table, the stream's metrics, and the sinks."""
     own = len(kinds) * len(delivery_metrics.NAMES) if settings["metrics_by"] == "stream" else 0
     metrics_usd = own * prices.usd("cloudwatch", "metric_month")
-    called = calls(flow)
+    called = noting_calls(flow)
     # The stage's one data stream costs the same whatever is sent.
     hours_usd = HOURS * prices.usd("kinesis", "stream_hour") / flow.streams if "kinesis" in kinds else 0.0
     if not called.per_s:
@@ -108,28 +110,28 @@ def usd(kinds: Sequence[str], flow: Flow, settings: Mapping[str, Any], prices: P
     notes_per_s = called.per_s * called.streams / flow.streams
     prompt = tuple(kind for kind in kinds if kind != "s3")
     events = flow.writes_per_s * flow.events_per_write / notes_per_s
-    cost = _Cost(flow, called, settings, prices)
-    parts = [_each(cost.noted, prompt, events, notes_per_s)]
+    cost = _StreamCost(flow, called, settings, prices)
+    parts = [_interpolate(cost.note_usd, prompt, events, notes_per_s)]
     if "s3" in kinds:
-        parts.append(_patient_usd(cost, notes_per_s, is_alone=not prompt))
+        parts.append(_bucket_usd(cost, notes_per_s, is_alone=not prompt))
     delivery_usd, sinks_usd = (sum(each) for each in zip(*parts, strict=True))
     return {"delivery": MONTH_S * delivery_usd + metrics_usd, "sinks": MONTH_S * sinks_usd + hours_usd}
 
 
-def _patient_usd(cost: _Cost, notes_per_s: float, *, is_alone: bool) -> tuple[float, float]:
+def _bucket_usd(cost: _StreamCost, notes_per_s: float, *, is_alone: bool) -> tuple[float, float]:
     """The price of a second of one stream at a bucket, which gathers objects: a sweep or a later note wakes it."""
     flow = cost.flow
     wakes_per_s = 1 / (S3_WAIT_S + 1 / notes_per_s)
     events = flow.writes_per_s * flow.events_per_write / wakes_per_s
-    delivery_usd, sinks_usd = _each(
-        lambda kinds, count: cost.worked(kinds, count, TOGETHER), ("s3",), events, wakes_per_s
+    delivery_usd, sinks_usd = _interpolate(
+        lambda kinds, count: cost.work_usd(kinds, count, STREAMS_PER_CALL), ("s3",), events, wakes_per_s
     )
     # A refused ring and, unless another sink notes it, the arrival.
     refused = (notes_per_s - wakes_per_s) * (1 + is_alone)
     return delivery_usd + refused * cost.prices.usd("dynamodb", "million_write_units"), sinks_usd
 
 
-def _each(
+def _interpolate(
     usd: Callable[[tuple[str, ...], int], tuple[float, float]], kinds: tuple[str, ...], events: float, per_s: float
 ) -> tuple[float, float]:
     """A second with so many wakes, which have a whole number of events: between two, the costs are interpolated."""
@@ -141,44 +143,44 @@ def _each(
 
 
 @dataclass(frozen=True, slots=True)
-class _Cost:
+class _StreamCost:
     """The cost of a stream's share in a call, at the delivery and at the sinks."""
 
-    flow: Flow
-    called: Calls
+    flow: DeliveryLoad
+    called: NotingCalls
     settings: Mapping[str, Any]
     prices: Prices
 
-    def _woken(self, kinds: tuple[str, ...], events: int) -> Wake:
-        figures = stage_costs.measured()
+    def _wake_usage(self, kinds: tuple[str, ...], events: int) -> WakeUsage:
+        figures = stage_costs.measurements()
         request_ms = figures["delivery_wait_ms_per_request"]
-        request_ms += figures["delivery_cpu_ms_per_request"] * _slower(self.settings["delivery_memory_mb"])
-        return woken(kinds, min(events, MOST_COUNTED), self.flow.event_bytes, math.ceil(request_ms))
+        request_ms += figures["delivery_cpu_ms_per_request"] * _cpu_factor(self.settings["delivery_memory_mb"])
+        return count_wake(kinds, min(events, MOST_COUNTED), self.flow.event_bytes, math.ceil(request_ms))
 
-    def noted(self, kinds: tuple[str, ...], events: int) -> tuple[float, float]:
+    def note_usd(self, kinds: tuple[str, ...], events: int) -> tuple[float, float]:
         """One noting of so many events, which are sent at once, or by the workers that it rings for."""
-        streams, figures = max(1.0, self.called.streams), stage_costs.measured()
-        wake = self._woken(kinds, events) if kinds else Wake(0, 0, {}, 0, 0, 0, 0)
+        streams, figures = max(1.0, self.called.streams), stage_costs.measurements()
+        wake = self._wake_usage(kinds, events) if kinds else WakeUsage(0, 0, {}, 0, 0, 0, 0)
         bells = streams * wake.bells
-        requests = math.ceil(streams / 25) + math.ceil(bells / 25) + math.ceil(bells / TOGETHER)
+        requests = math.ceil(streams / 25) + math.ceil(bells / 25) + math.ceil(bells / STREAMS_PER_CALL)
         # Each stream's own requests, beside those of others.
-        requests += bool(kinds) * (1 + wake.at_once) * math.ceil(streams / TOGETHER)
-        cpu_ms = figures["delivery_cpu_ms_per_request"] * wake.at_once
-        cpu_ms += figures["delivery_cpu_ms_per_event"] * min(events, MOST_COUNTED) * wake.taken
-        cpu_ms += figures["delivery_cpu_ms_at_once"] * bool(wake.taken)
+        requests += bool(kinds) * (1 + wake.immediate_requests) * math.ceil(streams / STREAMS_PER_CALL)
+        cpu_ms = figures["delivery_cpu_ms_per_request"] * wake.immediate_requests
+        cpu_ms += figures["delivery_cpu_ms_per_event"] * min(events, MOST_COUNTED) * wake.finished_sinks
+        cpu_ms += figures["delivery_cpu_ms_at_once"] * bool(wake.finished_sinks)
         rings = not kinds or wake.bells > 0
         busy_ms = figures["delivery_cpu_ms_per_note"] * rings + streams * cpu_ms
-        note_usd = _function_usd(busy_ms, requests, streams * wake.taken, self.settings, self.prices) / streams
-        delivery_usd, sinks_usd = self.worked(kinds, events, min(TOGETHER, bells)) if kinds else (0.0, 0.0)
+        note_usd = _function_usd(busy_ms, requests, streams * wake.finished_sinks, self.settings, self.prices) / streams
+        delivery_usd, sinks_usd = self.work_usd(kinds, events, min(STREAMS_PER_CALL, bells)) if kinds else (0.0, 0.0)
         return delivery_usd + note_usd, sinks_usd
 
-    def worked(self, kinds: tuple[str, ...], events: int, together: float) -> tuple[float, float]:
+    def work_usd(self, kinds: tuple[str, ...], events: int, together: float) -> tuple[float, float]:
         """One wake of the workers for so many events, where `together` bells share a call; and all units."""
         scale = max(1.0, events / MOST_COUNTED)
-        wake, figures, prices = self._woken(kinds, events), stage_costs.measured(), self.prices
+        wake, figures, prices = self._wake_usage(kinds, events), stage_costs.measurements(), self.prices
         delivery_usd = 0.0
         if wake.bells:
-            requests = sum(map(len, wake.requests.values())) - wake.at_once
+            requests = sum(map(len, wake.requests.values())) - wake.immediate_requests
             cpu_ms = (
                 figures["delivery_cpu_ms_per_wake"] * wake.bells + figures["delivery_cpu_ms_per_request"] * requests
             )
@@ -192,7 +194,7 @@ class _Cost:
         return delivery_usd, scale * sum(sink_usd(kind, wake.requests[kind], prices) for kind in kinds)
 
 
-def _slower(memory_mb: float) -> float:
+def _cpu_factor(memory_mb: float) -> float:
     return max(1.0, stage_costs.MB_PER_CORE / memory_mb)
 
 
@@ -200,19 +202,19 @@ def _function_usd(
     cpu_ms: float, requests: float, documents: float, settings: Mapping[str, Any], prices: Prices
 ) -> float:
     """The cost of a call with this processor time, number of awaited answers, and printed documents."""
-    figures, memory_mb = stage_costs.measured(), float(settings["delivery_memory_mb"])
-    busy_ms = cpu_ms * _slower(memory_mb) + figures["delivery_wait_ms_per_request"] * requests
+    figures, memory_mb = stage_costs.measurements(), float(settings["delivery_memory_mb"])
+    busy_ms = cpu_ms * _cpu_factor(memory_mb) + figures["delivery_wait_ms_per_request"] * requests
     logged = figures["delivery_log_bytes_per_call"] + figures["delivery_log_bytes_per_document"] * documents
     return prices.lambda_usd(1, busy_ms, memory_mb) + prices.log_usd(logged)
 
 
-def fixed_usd(kinds: Sequence[str], settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
+def stage_fixed_usd(kinds: Sequence[str], settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
     """What a stage also pays if a profile delivers: alarms, sweeps, and the metrics of successes."""
     by: By = settings["metrics_by"]
     usual = metrics_to_keep(dict(zip(delivery_metrics.NAMES, (1, 0, 0), strict=True)), by)
     # Metrics by stream belong to each stream; the lag belongs to the stage.
     metrics = len(usual) * {"stage": 1, "profile": len(kinds), "stream": 0}[by] + 1
-    figures = stage_costs.measured()
+    figures = stage_costs.measurements()
     # A function for each shard notes, and one more sweeps and works; they use the stage's tables and their own.
     keys_usd = stage_costs.encryption_usd(figures["delivery_shards"] + 1, stage_costs.TABLES + 1, prices)
     sweep_usd = _function_usd(figures["delivery_cpu_ms_per_note"], SWEEP_READS, 1, settings, prices)
@@ -227,7 +229,7 @@ def fixed_usd(kinds: Sequence[str], settings: Mapping[str, Any], prices: Prices)
 
 
 @functools.lru_cache(maxsize=256)
-def woken(kinds: tuple[str, ...], events: int, event_bytes: int, request_ms: int) -> Wake:
+def count_wake(kinds: tuple[str, ...], events: int, event_bytes: int, request_ms: int) -> WakeUsage:
     """The usage of so many events of one stream, from noting until no bell is out; sinks answer after `request_ms`."""
     meter = Meter({EVENTS: events_table(), DELIVERY: Table(("PK", "SK"), {}, has_events=False)})
     sent: dict[str, list[list[int]]] = {kind: [] for kind in kinds}
@@ -253,7 +255,7 @@ def woken(kinds: tuple[str, ...], events: int, event_bytes: int, request_ms: int
         tables=meter.tables,
         each=virtual_delivery.side_by_side(clock),
     )
-    first, *brought = records(["replay"], events + 1, event_bytes)
+    first, *brought = make_records(["replay"], events + 1, event_bytes)
     for record in (first, *brought):
         meter.call("PutItem", {"TableName": EVENTS, "Item": decode_image(record["dynamodb"]["NewImage"])})
     # The first record of a sink is written only once, and says how fast it answers.
@@ -273,10 +275,12 @@ def woken(kinds: tuple[str, ...], events: int, event_bytes: int, request_ms: int
     tables = counts.requests(DELIVERY) + counts.requests(EVENTS) - noted.requests(DELIVERY) - noted.requests(EVENTS)
     read_units = counts.read_units(DELIVERY) + counts.read_units(EVENTS)
     rung = len({place for _, place, _ in virtual.worked[taken:]})
-    return Wake(counts.write_units(DELIVERY), read_units, sent, at_once, taken, rung, tables)
+    return WakeUsage(counts.write_units(DELIVERY), read_units, sent, at_once, taken, rung, tables)
 
 
-def records(streams: Sequence[str], count: int, event_bytes: int, first: int = 0, at_ms: int = _AT_MS) -> list[Record]:
+def make_records(
+    streams: Sequence[str], count: int, event_bytes: int, first: int = 0, at_ms: int = _AT_MS
+) -> list[Record]:
     """The records of so many events of these streams, as items; a sink gets the same from segments."""
     made = []
     for number in range(first, first + count):

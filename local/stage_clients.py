@@ -21,23 +21,23 @@ from local.template import REGION
 from local.user_error import UserError
 
 TRIES, TRIES_HERE = 4, 2
-# Twice the number of threads that ask at once (local/backup).
-AT_ONCE = 16
+# Twice the number of threads that send requests at once (local/backup).
+MOST_CONNECTIONS = 16
 
 
 @dataclass(frozen=True)
-class Reached:
+class StageClients:
     """The clients of a stage, by boto3's names of the services, and the names of its resources."""
 
     clients: Mapping[str, Any]
     names: Mapping[str, str]
     queue_url: str
     bucket: str
-    machines: str  # the beginning of the ARNs of its state machines
+    machine_arn_prefix: str  # the beginning of the ARNs of its state machines
 
-    def machine(self, name: str) -> str:
+    def machine_arn(self, name: str) -> str:
         """The ARN of a state machine, such as "connections"."""
-        return self.machines + self.names[name]
+        return self.machine_arn_prefix + self.names[name]
 
 
 def region_of_environment() -> str:
@@ -45,31 +45,31 @@ def region_of_environment() -> str:
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
 
 
-def client(service: str, tries: int, where: Mapping[str, str]) -> Any:
+def make_client(service: str, tries: int, where: Mapping[str, str]) -> Any:
     """A client with short limits; `where` has boto3's other arguments."""
     retries = {"mode": "standard", "total_max_attempts": tries}
     # For one call, Step Functions' host name begins with "sync-"; the user's own endpoint has no such name.
     has_names = "endpoint_url" not in where and not os.environ.get("AWS_ENDPOINT_URL")
-    limits = {"connect_timeout": 5, "read_timeout": 30, "max_pool_connections": AT_ONCE}
+    limits = {"connect_timeout": 5, "read_timeout": 30, "max_pool_connections": MOST_CONNECTIONS}
     config = Config(**limits, retries=retries, inject_host_prefix=has_names)
     return boto3.client(service, config=config, **where)
 
 
-def clients_of(name: str | None, region: str = "", port: int = 0) -> tuple[str, Callable[[str], Any]]:
+def client_factory_of(name: str | None, region: str = "", port: int = 0) -> tuple[str, Callable[[str], Any]]:
     """The stage's name, and a function that makes its boto3 clients; None means the run on this machine, at its port.
 
     Without `region` or `port`, the environment decides.
     """
     stage = name or os.environ.get("STREAMKEEPER_STAGE") or "local"
     stages.check_name(stage)
-    where, tries = _where(name, region, port), TRIES_HERE if name is None else TRIES
-    return stage, lambda service: client(service, tries, where)
+    where, tries = _client_arguments(name, region, port), TRIES_HERE if name is None else TRIES
+    return stage, lambda service: make_client(service, tries, where)
 
 
-def reach(name: str | None, region: str = "", port: int = 0) -> Reached:
-    """The stage that `clients_of` names, once its queue has answered; raises UserError."""
-    stage, made = clients_of(name, region, port)
-    names, where = stages.names(stage), _where(name, region, port)
+def connect_to_stage(name: str | None, region: str = "", port: int = 0) -> StageClients:
+    """Returns the stage that `client_factory_of` names, once its queue has answered; raises UserError."""
+    stage, made = client_factory_of(name, region, port)
+    names, where = stages.names(stage), _client_arguments(name, region, port)
     url = where.get("endpoint_url") or os.environ.get("AWS_ENDPOINT_URL")
     place = f"at {url}" if url else f"in {where['region_name']}"
     try:
@@ -85,10 +85,10 @@ def reach(name: str | None, region: str = "", port: int = 0) -> Reached:
         ) from None
     _, partition, _, region, account, _ = answer["Attributes"]["QueueArn"].split(":")
     bucket = f"{stages.SERVICE}-{stage}-events-{account}-{region}"
-    return Reached(clients, names, queue_url, bucket, f"arn:{partition}:states:{region}:{account}:stateMachine:")
+    return StageClients(clients, names, queue_url, bucket, f"arn:{partition}:states:{region}:{account}:stateMachine:")
 
 
-def _where(name: str | None, region: str, port: int) -> dict[str, str]:
+def _client_arguments(name: str | None, region: str, port: int) -> dict[str, str]:
     if name is not None:
         return {"region_name": region or region_of_environment()}
     return {

@@ -1,7 +1,7 @@
-"""The world in which handlers without a state machine run, and what a strategy comes to, with its cost per month.
+"""Runs handlers without a state machine in virtual time, and computes a strategy's result with its cost per month.
 
-The world is the stage of a replay, and functions that may die. Invariant: the cost follows only from what was counted
-in a run and from the price list.
+The world is the stage of a replay, with functions that may die. Invariant: the cost follows only from the counts of a
+run and from the price list.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KILLED = ("Sandbox.Timedout", "Runtime.ExitError")
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class StrategyResult:
     """A strategy's result in `until_ms`; `billed_ms` is the time of its functions.
 
     If streams share functions, the counts are the stream's part, its `share` of a function. `charges` has other costs:
@@ -87,7 +87,7 @@ class Result:
         }
 
 
-class World(VirtualStage):
+class StrategyWorld(VirtualStage):
     """`tasks` has a span for each call of the connection manager, in order; strategies add `waits`."""
 
     def __init__(self, source: Scenario) -> None:
@@ -105,7 +105,7 @@ class World(VirtualStage):
         """Returns after that time."""
         await self.clock.sleep_until(self.clock.now_ms() + round(seconds * 1000))
 
-    def start(self, handler: Coroutine[Any, Any, Any], ended: Callable[[asyncio.Future[Any]], object]) -> None:
+    def start_function(self, handler: Coroutine[Any, Any, Any], ended: Callable[[asyncio.Future[Any]], object]) -> None:
         """Starts a function; `ended` gets it when it is over, cancelled if its process died."""
         function = asyncio.ensure_future(handler)
         self._functions.add(function)
@@ -129,7 +129,7 @@ class World(VirtualStage):
         connected.add_done_callback(ended)
         return connected
 
-    async def ended_within(self, connected: asyncio.Future[Any], seconds: float) -> bool:
+    async def has_ended_within(self, connected: asyncio.Future[Any], seconds: float) -> bool:
         """Returns whether the connection is over before that time is."""
         rest = asyncio.ensure_future(self.sleep(seconds))
         done, _ = await asyncio.wait({connected, rest}, return_when=asyncio.FIRST_COMPLETED)
@@ -145,7 +145,7 @@ class World(VirtualStage):
 
         self.clock.run(main())
 
-    def result(self, name: str, besides_ms: int = 0, besides: int = 0, **charges: Any) -> Result:
+    def make_result(self, name: str, besides_ms: int = 0, besides: int = 0, **charges: Any) -> StrategyResult:
         """Returns the strategy's result; `besides` counts the calls of other functions, `besides_ms` is their time."""
         until_ms, upstream = self.source.run_for_ms, self.source.upstream
         connections = self.sandbox.connections({"": [span.lane for span in self.tasks]}, self.origin_ms, until_ms)
@@ -154,4 +154,4 @@ class World(VirtualStage):
         )
         found = deliveries(connections, upstream.events_every_ms, until_ms, resumes=upstream.resumes)
         missed, ran = gaps(connections, until_ms), (0, sum(lengths) + besides_ms, len(self.tasks) + besides)
-        return Result(name, [*self.tasks, *self.waits], connections, missed, found, *ran, until_ms, **charges)
+        return StrategyResult(name, [*self.tasks, *self.waits], connections, missed, found, *ran, until_ms, **charges)

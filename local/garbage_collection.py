@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def paused() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     """Collects no garbage within the block."""
     was_on = gc.isenabled()
     gc.disable()

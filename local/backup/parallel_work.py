@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from handlers.api.verdict import counted
 from handlers.errors import StoreUnavailable
-from local.backup.reading import NotRestored
-from local.printable import printable, saying
+from local.backup.stream_source import NotRestored
+from local.printable import printable, report_if_slow
 
 T = TypeVar("T")
 # A single stream mostly waits for answers; this many keep two cores and a new table busy.
@@ -21,7 +21,7 @@ THREADS = 8
 SHOWN_EVERY_S = 2.0
 
 
-class Unwanted(Exception):
+class Interrupted(Exception):
     """The user has pressed Ctrl-C."""
 
 
@@ -30,24 +30,24 @@ class Work:
 
     def __init__(self, verb: str, *, is_quiet: bool) -> None:
         self._verb, self._is_quiet = verb, is_quiet
-        self._ends = threading.Event()
+        self._is_interrupted = threading.Event()
         self._shown_s = time.monotonic()
         self.refused = 0
 
     def check(self) -> None:
         """Raises Unwanted after Ctrl-C."""
-        if self._ends.is_set():
-            raise Unwanted
+        if self._is_interrupted.is_set():
+            raise Interrupted
 
     def say(self, line: str) -> None:
         """Prints a line about one stream."""
         if not self._is_quiet:
             print(printable(line), file=sys.stderr, flush=True)
 
-    def each(self, stream_ids: Sequence[str], act: Callable[[str], T]) -> Iterator[tuple[str, T]]:
+    def run_for_each(self, stream_ids: Sequence[str], act: Callable[[str], T]) -> Iterator[tuple[str, T]]:
         """Yields the outcome of each stream; for a refused stream it prints the reason and counts it."""
         done, words = 0, f"{self._verb}: {counted(len(stream_ids), 'stream')} …"
-        with saying(words, is_quiet=self._is_quiet), ThreadPoolExecutor(THREADS) as threads:
+        with report_if_slow(words, is_quiet=self._is_quiet), ThreadPoolExecutor(THREADS) as threads:
             asked = {threads.submit(act, one): one for one in stream_ids}
             try:
                 for future in as_completed(asked):
@@ -58,16 +58,16 @@ class Work:
                     except (NotRestored, StoreUnavailable) as problem:
                         self.refused += 1
                         print(printable(f"{asked[future]}: {problem}."), file=sys.stderr, flush=True)
-                    self._show(done + self.refused, len(asked))
+                    self._print_progress(done + self.refused, len(asked))
             except BaseException:
-                self._ends.set()
+                self._is_interrupted.set()
                 threads.shutdown(cancel_futures=True)
                 if done < len(asked):
                     words = f"{done:,} of {counted(len(asked), 'stream')} done; run the same command for the others."
                     print(f"streamkeeper: {words}", file=sys.stderr)
                 raise
 
-    def _show(self, done: int, total: int) -> None:
+    def _print_progress(self, done: int, total: int) -> None:
         if not self._is_quiet and time.monotonic() - self._shown_s > SHOWN_EVERY_S:
             self._shown_s = time.monotonic()
             print(f"{self._verb}: {done:,} of {counted(total, 'stream')}", file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
-"""Restarts streams that an earlier run left and orphaned ones, lets go of stopped ones, and repairs gaps that are due.
+"""Recovers streams: resumes those of an earlier run, restarts orphans, releases stopped ones, and repairs due gaps.
 
 Orphans are found by the rule of the deployed watch (handlers/watching/orphan_recovery.py), here every few seconds and
 with the executions that this service knows. Invariants: a stream whose stop was requested meanwhile stays stopped; a
-stream with a running execution is left alone, whatever its lease says; no more are started than the machine holds.
+stream with a running execution is left alone, whatever its lease contains; no more are started than the machine holds.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from states_language.server import Executions, KnownExecution, Opening
 
 CHECK_EVERY_S = 5.0
 # How many streams without a connection one check handles; the next check goes on behind them.
-ASKED = 1000
+SUSPECTS_PER_CHECK = 1000
 # local/service/live_view.py reports streams without a connection.
 NEVER_MS = 2**62
 
@@ -37,7 +37,7 @@ NEVER_MS = 2**62
 _STARTED_BY = "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID"
 
 
-def stream_of(known: KnownExecution) -> str:
+def stream_id_of(known: KnownExecution) -> str:
     """Returns the stream id in an execution's input, or ""."""
     try:
         value = json.loads(known.opening.input)["pathParameters"]["streamId"]
@@ -46,7 +46,7 @@ def stream_of(known: KnownExecution) -> str:
     return value if isinstance(value, str) else ""
 
 
-def first_input(text: str) -> str:
+def input_without_starter(text: str) -> str:
     """Returns the input without the execution that started this one: a POST's, or a renewal's predecessor.
 
     The predecessor is dead too, and its lease is taken over.
@@ -58,17 +58,18 @@ def first_input(text: str) -> str:
 
 
 def is_stopped(lease: Lease, opening: Opening) -> bool:
-    """Returns whether a stop keeps an execution's stream from being resumed: every stop but one that is older than it.
+    """Returns whether a stop keeps the stream of an execution stopped: any stop that is not older than the execution.
 
-    A renewal continues what was requested before it, so any stop counts against it.
+    A renewal continues what was requested before it, so any stop counts for it.
     """
     # A POST after the last stop is on its way to the stream, though its execution has not claimed it yet.
     is_newer = opening.started_ms > lease.last_stop_ms and "renews" not in json.loads(opening.input)
     return lease.stop and not is_newer
 
 
-class LeftStreams:
-    """The left streams of one run; `control` returns the client and the name of the control table, `say` prints a line.
+class StreamRecovery:
+    """Recovers the streams of one run; `control` returns the client and the name of the control table, `say` prints a
+    line.
 
     If it `shares_tables`, leases may name other services' executions, so only streams with an execution of this service
     are watched.
@@ -90,27 +91,31 @@ class LeftStreams:
         self._shares_tables = shares_tables
         self._room = room
         self._say = say
-        self._suspects = Turn(ASKED)
-        self._said: dict[str, str] = {}
+        self._suspects = Turn(SUSPECTS_PER_CHECK)
+        self._reported: dict[str, str] = {}
 
-    async def wanted(self) -> list[KnownExecution]:
+    async def executions_to_resume(self) -> list[KnownExecution]:
         """Returns the executions that an earlier run left, except those of stopped streams."""
         left = self._executions.restore()
-        return [known for known in left if not await asyncio.to_thread(self._stop_requested, known)]
+        return [known for known in left if not await asyncio.to_thread(self._is_stop_requested, known)]
 
     def resume(self, left: Iterable[KnownExecution]) -> None:
-        """Resumes them as far as there is room; the others are left to the watch of orphans."""
+        """Resumes the executions as far as there is room; `run` starts the others later, as orphans."""
         known = list(left)
-        streams = list(dict.fromkeys(stream for one in known if (stream := stream_of(one))))
+        streams = list(dict.fromkeys(stream for one in known if (stream := stream_id_of(one))))
         waiting = streams[self._room.capacity.most :]
-        for one in self._executions.resume((one for one in known if stream_of(one) not in waiting), first_input):
-            self._say(f"resumed: {stream_of(one) or one.opening.name}")
+        for one in self._executions.resume(
+            (one for one in known if stream_id_of(one) not in waiting), input_without_starter
+        ):
+            self._say(f"resumed: {stream_id_of(one) or one.opening.name}")
         if waiting:
             sentence = self._room.capacity.sentence
             self._say(f"ALERT: {sentence}, so these are not resumed before there is room: {', '.join(waiting)}")
 
-    def _stop_requested(self, known: KnownExecution) -> bool:
-        return bool(stream_of(known)) and is_stopped(Leases(*self._control()).read(stream_of(known)), known.opening)
+    def _is_stop_requested(self, known: KnownExecution) -> bool:
+        return bool(stream_id_of(known)) and is_stopped(
+            Leases(*self._control()).read(stream_id_of(known)), known.opening
+        )
 
     async def run(self) -> None:
         """Reads all leases periodically, and starts orphans, until it is cancelled."""
@@ -121,9 +126,9 @@ class LeftStreams:
             except StoreUnavailable:
                 continue  # The embedded database may be restarting; the next check is seconds away.
             for stream_id, sentence in sentences.items():
-                if self._said.get(stream_id) != sentence:
+                if self._reported.get(stream_id) != sentence:
                     self._say(f"ALERT: {sentence}")
-            self._said = sentences
+            self._reported = sentences
 
     async def check(self) -> dict[str, str]:
         """Starts orphans, and returns a sentence about each, by stream id."""
@@ -138,15 +143,15 @@ class LeftStreams:
         if not suspects:
             return damage
         # The youngest execution of each stream, preferably a running one.
-        executions = [known for known in self._executions.all() if stream_of(known)]
+        executions = [known for known in self._executions.all() if stream_id_of(known)]
         executions.sort(key=lambda known: known.closing is None)
-        described = [(stream_of(known), _described(known)) for known in executions]
+        described = [(stream_id_of(known), _describe(known)) for known in executions]
         youngest = {stream_id: one for stream_id, one in described if one.verdict is not Verdict.ASIDE}
         if self._shares_tables:
             suspects = [one for one in suspects if one[0] in youngest or is_group(one[1].execution)]
-        return damage | await asyncio.to_thread(self._check, suspects, youngest, now_ms, seen.groups)
+        return damage | await asyncio.to_thread(self._recover, suspects, youngest, now_ms, seen.groups)
 
-    def _check(
+    def _recover(
         self,
         suspects: list[tuple[str, Lease]],
         youngest: Mapping[str, ExecutionDescription],
@@ -156,7 +161,7 @@ class LeftStreams:
         def of(stream_id: str, execution: str) -> ExecutionDescription:
             return youngest.get(stream_id) or self._states.describe(execution)
 
-        orphans = Orphans(self._states, Leases(*self._control()).read, of, self._room.admits)
+        orphans = Orphans(self._states, Leases(*self._control()).read, of, self._room.can_hold)
         sentences: dict[str, str] = {}
         for stream_id, lease in suspects:
             try:
@@ -172,17 +177,17 @@ class LeftStreams:
         return sentences
 
 
-def _described(known: KnownExecution) -> ExecutionDescription:
+def _describe(known: KnownExecution) -> ExecutionDescription:
     output = known.closing.output if known.closing is not None else None
     return ExecutionDescription(
         known.opening.arn, judge_execution(known.status, output or ""), known.opening.started_ms
     )
 
 
-async def repair_overdue(work: Callable[[], RepairWork], invoke: Callable[[str], Awaitable[Any]]) -> None:
+async def repair_due_gaps(work: Callable[[], RepairWork], invoke: Callable[[str], Awaitable[Any]]) -> None:
     """Repairs gaps that are due, as the deployed watch does, until it is cancelled.
 
-    `invoke` runs the function for a stream; of a profile, one at a time.
+    `invoke` runs the function for a stream; the streams of one profile are repaired one at a time.
     """
     running: dict[str, asyncio.Future[Any]] = {}
     while True:

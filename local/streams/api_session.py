@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Any
 
 from handlers.api.verdict import counted
-from local.api_client.command import ADDRESS_HELP, ENVIRONMENT, here
-from local.api_client.http_client import NO_STREAM, Api, as_user_errors, exit_status
-from local.options import Wrapped
-from local.printable import printable, saying
+from local.api_client.command import ADDRESS_HELP, ENVIRONMENT, choose_api
+from local.api_client.http_client import NO_STREAM, Api, exit_status, explain_client_errors
+from local.options import WrappedHelp
+from local.printable import printable, report_if_slow
 from local.user_error import UserError
 from streamkeeper import instants
 from streamkeeper.exceptions import Refused, is_transient
@@ -40,32 +40,32 @@ Run = Callable[[argparse.Namespace], int]
 _COLOURS = {"running": 32, "starting": 33, "reconnecting": 33, "stopping": 33, "rejected": 31, "broken": 31}
 
 
-class Streams:
-    """The streams of an API. Once it has answered, a request is repeated for up to `patient_s` while it is away."""
+class ApiSession:
+    """A session with an API. Once it has answered, a request is repeated for up to `patient_s` while it is away."""
 
     def __init__(self, api: Api, patient_s: float = 0) -> None:
         self.api, self._patient_s, self._is_away = api, patient_s, False
-        self._said_s = -SAID_AGAIN_S
+        self._reported_s = -SAID_AGAIN_S
 
-    def ask(
+    def request(
         self, method: str, path: str, query: Mapping[str, Any] | None = None, body: bytes = b"", kind: str = ""
     ) -> dict[str, Any]:
         """The answer's JSON; raises Refused, or UserError if there is none. `kind` is the media type of a body."""
         headers = JSON | ({"content-type": kind} if kind else {})
-        return self.performed(asking(Send(method, with_query(path, query or {}), headers, body), self._patient_s))
+        return self.perform(asking(Send(method, with_query(path, query or {}), headers, body), self._patient_s))
 
-    def performed(self, steps: Steps[T]) -> T:
+    def perform(self, steps: Steps[T]) -> T:
         """What the steps return; raises as `ask`."""
-        with as_user_errors():
+        with explain_client_errors():
             return performed(steps, self._send, self._wait)
 
     def _send(self, request: Send) -> Outcome:
         began_s = time.monotonic()
-        is_said = began_s < self._said_s + SAID_AGAIN_S
-        with saying(f"{self.api.url} has not answered yet; waiting.", after_s=SILENT_S, is_quiet=is_said):
+        is_said = began_s < self._reported_s + SAID_AGAIN_S
+        with report_if_slow(f"{self.api.url} has not answered yet; waiting.", after_s=SILENT_S, is_quiet=is_said):
             outcome = self.api.send(request)
         if not is_said and time.monotonic() >= began_s + SILENT_S:
-            self._said_s = began_s
+            self._reported_s = began_s
         was_away, self._is_away = self._is_away, not isinstance(outcome, Reply) or is_transient(outcome.status, "")
         if was_away and not self._is_away:
             print("streamkeeper: the API answers again.", file=sys.stderr)
@@ -78,10 +78,10 @@ class Streams:
 
     def pages(self, path: str, query: Mapping[str, Any], left: int | None = None) -> Iterator[dict[str, Any]]:
         """The pages of a list, with `left` entries in all if that is given; raises as `ask`."""
-        return pages(lambda asked: self.ask("GET", path, asked), query, left)
+        return pages(lambda asked: self.request("GET", path, asked), query, left)
 
 
-def clock(written: str | None) -> str:
+def local_time(written: str | None) -> str:
     """An instant of an answer in this machine's time zone, with the day unless that is today; "never" for none."""
     if written is None:
         return "never"
@@ -89,7 +89,7 @@ def clock(written: str | None) -> str:
     return at.strftime("%H:%M:%S" if at.date() == datetime.now(at.tzinfo).date() else "%Y-%m-%d %H:%M:%S")
 
 
-def period(gap: dict[str, Any]) -> str:
+def gap_period(gap: dict[str, Any]) -> str:
     """The begin and the end of a gap in this machine's time zone; the end is `now` if it goes on."""
     begin = datetime.fromisoformat(gap["from_at"]).astimezone()
     end = datetime.fromisoformat(gap["to_at"]).astimezone() if gap["to_at"] else None
@@ -97,7 +97,7 @@ def period(gap: dict[str, Any]) -> str:
     return f"{begin:%Y-%m-%d %H:%M:%S}  {format(end, form) if end is not None else 'now':<8}"
 
 
-def verb(
+def add_verb(
     subparsers: Any,
     name: str,
     words: str,
@@ -117,7 +117,7 @@ def verb(
         name,
         description=words,
         epilog=f"examples:\n{shown}\n\nExit status: {statuses}. {ENVIRONMENT}",
-        formatter_class=Wrapped,
+        formatter_class=WrappedHelp,
     )
     if stream:
         parser.add_argument("stream_id", metavar="STREAM", help=STREAM_HELP)
@@ -126,20 +126,20 @@ def verb(
     return parser
 
 
-def streams(arguments: argparse.Namespace, patient_s: float = 0) -> Streams:
+def open_session(arguments: argparse.Namespace, patient_s: float = 0) -> ApiSession:
     """The streams of the chosen API."""
-    return Streams(here(os.environ, arguments.url, sign=False), patient_s)
+    return ApiSession(choose_api(os.environ, arguments.url, sign=False), patient_s)
 
 
-def refusals(run: Run) -> Run:
+def print_refusals(run: Run) -> Run:
     """Returns `run` with refusals of the API printed and turned into an exit status."""
-    return lambda arguments: printing_refusal(arguments, functools.partial(run, arguments))
+    return lambda arguments: call_printing_refusal(arguments, functools.partial(run, arguments))
 
 
-def printing_refusal(arguments: argparse.Namespace, ask: Callable[[], int]) -> int:
+def call_printing_refusal(arguments: argparse.Namespace, ask: Callable[[], int]) -> int:
     """Returns what `ask` returns, or prints the API's refusal and returns its exit status; raises UserError."""
     try:
-        with as_user_errors():
+        with explain_client_errors():
             return ask()
     except Refused as refusal:
         if arguments.json:
@@ -148,15 +148,15 @@ def printing_refusal(arguments: argparse.Namespace, ask: Callable[[], int]) -> i
         return exit_status(refusal)
 
 
-def times(streams: Streams, arguments: argparse.Namespace) -> dict[str, str | None]:
+def read_times(streams: ApiSession, arguments: argparse.Namespace) -> dict[str, str | None]:
     """--from and --to in the API's form; raises UserError if nothing can lie between them."""
-    from_at, to_at = streams.performed(by_its_clock(arguments.from_at, arguments.to_at))
+    from_at, to_at = streams.perform(by_its_clock(arguments.from_at, arguments.to_at))
     if from_at and to_at and from_at >= to_at:
         raise UserError(f"Nothing lies between --from {from_at} and --to {to_at}: --to must be later than --from.")
     return {"from": from_at, "to": to_at}
 
 
-def in_colour(status: str) -> str:
+def colour_status(status: str) -> str:
     """A status in its colour, on a terminal; no colour with NO_COLOR (no-color.org) or a dumb terminal."""
     code = _COLOURS.get(status)
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
@@ -169,11 +169,11 @@ def repair_words(gap: dict[str, Any]) -> str:
         return ""
     said = [f"{counted(repair['stored'], 'event')} fetched"] if repair["stored"] else []
     said += [repair["reason"]] if repair["reason"] else []
-    said += [f"next try {clock(repair['next_at'])}"] if repair["next_at"] else []
+    said += [f"next try {local_time(repair['next_at'])}"] if repair["next_at"] else []
     return f": {'; '.join(said)}" if said else ""
 
 
-def instant(text: str, word: str | None = None) -> str:
+def read_instant(text: str, word: str | None = None) -> str:
     """The text, if it is an instant, a date, how long ago (90s, 15m, 2h, 7d), or this word."""
     try:
         text == word or instants.instant(text)

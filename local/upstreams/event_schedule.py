@@ -1,7 +1,7 @@
-"""Says which events there are by the wall clock: event n happens at n times the interval after the epoch.
+"""Computes which events exist by the wall clock: event n happens at n times the interval after the epoch.
 
-Invariant: two upstreams, or one before and after a restart, offer the same events; so a reader can ask for whatever it
-missed in the last ten minutes.
+Invariant: two upstreams offer the same events, and so does one upstream before and after a restart. So a reader can
+request whatever it missed in the last ten minutes.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ def oldest_number(behaviour: Behaviour, at_ms: int) -> int:
 
 
 def first_number(behaviour: Behaviour, cursor: str | None, at_ms: int) -> int:
-    """Returns the number of the first event that a request with `cursor` wants; without one, of the next event.
+    """Returns the number of the first event that a request with `cursor` gets; without a cursor, the next event's.
 
     Raises ValueError for a cursor that should be an instant but is not.
     """
     newest = at_ms // behaviour.interval_ms
-    if cursor and behaviour.by_instant:
+    if cursor and behaviour.is_cursor_instant:
         since_ms = datetime.fromisoformat(cursor).timestamp() * 1000
         return min(math.ceil(since_ms / behaviour.interval_ms), newest + 1)
     match = _LAST_NUMBER.search(cursor or "")
@@ -38,11 +38,11 @@ def first_number(behaviour: Behaviour, cursor: str | None, at_ms: int) -> int:
         return newest + 1
     if behaviour.backfill:
         return newest - behaviour.backfill + 1
-    return min(int(match[0]) + (not behaviour.inclusive), newest + 1)
+    return min(int(match[0]) + (not behaviour.is_inclusive), newest + 1)
 
 
-async def due(behaviour: Behaviour, first: int, end: asyncio.Event) -> AsyncIterator[range]:
-    """Yields runs of numbers as they fall due, an empty run as a heartbeat after silence, until `end` is set."""
+async def due_numbers(behaviour: Behaviour, first: int, end: asyncio.Event) -> AsyncIterator[range]:
+    """Yields ranges of numbers as they fall due, an empty range as a heartbeat after silence, until `end` is set."""
     number, last_sent_ms = first, now_ms()
     while not end.is_set():
         until = min(now_ms() // behaviour.interval_ms + 1, number + _MOST_AT_ONCE)

@@ -38,16 +38,16 @@ class Source(Protocol):
     def stream_ids(self) -> list[str]:
         """All that were ever started or had a stop request; raises UserError."""
 
-    def ran(self, stream_id: str) -> bool:
+    def has_run(self, stream_id: str) -> bool:
         """Whether an execution kept the stream, and no stop was requested."""
 
-    def control(self, stream_id: str) -> list[Item]:
+    def control_records(self, stream_id: str) -> list[Item]:
         """The stream's control records, the lease first; [] if it was never started."""
 
     def events(self, stream_id: str, lease: Item, after: Item | None = None) -> Iterator[list[Item]]:
         """Pages of its items in the events table, behind the item `after`, in the order of their keys."""
 
-    def content(self, stream_id: str, key: str) -> bytes | None:
+    def read_body(self, stream_id: str, key: str) -> bytes | None:
         """The large body of a stream under a key of the bucket, None if it is gone; raises StoreUnavailable."""
 
 
@@ -67,15 +67,15 @@ class Tables:
             raise UserError(f"The streams of {self._place.name} cannot be listed: {refusal}.") from None
         return [one for one in ids if not is_group(one)]
 
-    def ran(self, stream_id: str) -> bool:
+    def has_run(self, stream_id: str) -> bool:
         """As `Source`."""
-        return ran(self.lease(stream_id) or {})
+        return should_be_connected(self.lease(stream_id) or {})
 
     def lease(self, stream_id: str) -> Item | None:
         """The lease as it is; None if there is none."""
         return self._control.get(stream_id, LEASE)
 
-    def control(self, stream_id: str) -> list[Item]:
+    def control_records(self, stream_id: str) -> list[Item]:
         """As `Source`; the lease gets what a group's function has recorded about the newest connection."""
         lease = self.lease(stream_id)
         if lease is None:
@@ -86,7 +86,7 @@ class Tables:
             leases = Leases(self._place.dynamodb, self._place.control_table)
             lease = lease | {"live": {"M": live_of_member(live, leases.read_group(group))}}
         fence = read_int(lease, "fence") or 0
-        return [lease, *(item for item in self.records(stream_id) if token(item) <= fence)]
+        return [lease, *(item for item in self.records(stream_id) if fencing_token_of(item) <= fence)]
 
     def records(self, stream_id: str) -> Iterator[Item]:
         """The stream's control records except the lease."""
@@ -106,7 +106,7 @@ class Tables:
             is_first = after is not None and after["PK"]["S"] == key
             yield from self._pages(self._events, key, after if is_first else None)
 
-    def content(self, stream_id: str, key: str) -> bytes | None:
+    def read_body(self, stream_id: str, key: str) -> bytes | None:
         """As `Source`. Not `Objects.find`: a command that may not read bodies must not call them gone."""
         del stream_id
         try:
@@ -123,13 +123,13 @@ class Tables:
         return table.query_pages("PK = :partition", values, ConsistentRead=True, Limit=PAGE_ITEMS, **place)
 
 
-def ran(lease: Item) -> bool:
+def should_be_connected(lease: Item) -> bool:
     """Whether an execution kept the stream of this lease, and no stop was requested."""
     held = control_record.lease_of(lease)
     return bool(held.execution) and not held.stop
 
 
-def token(item: Item) -> int:
+def fencing_token_of(item: Item) -> int:
     """Returns the fencing token in the sort key of a ledger's record; 0 for another record."""
     kind, _, rest = item["SK"]["S"].partition("#")
     return int(rest.partition("#")[0]) if kind in ("connection", "gap") else 0

@@ -1,4 +1,4 @@
-"""Finds a unique value in the JSON of events, and finds out whether the upstream resumes behind that.
+"""Finds a unique value in the JSON of events, and whether the upstream resumes behind that value.
 
 Invariant: a guess is called a guess, and is written so that no event is lost if it is wrong: another body under a known
 key is stored too.
@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from local.profiles.probing import MEMBER, Address, Probe, probe
+from local.profiles.address_probe import MEMBER, ProbedAddress, ProbeResult, probe
 
 # Names of places in which upstreams put an event's key, and of the parameters with which they resume.
 _LIKELY = ("seq", "sequence", "cursor", "offset", "position", "revision", "id", "_id", "event_id", "eventId", "uuid")
@@ -23,13 +23,13 @@ _WAIT_S, _QUESTIONS = 3.0, 8
 _GUESS = 'on_conflict = "both"  # the key is a guess: another body under it is stored too, until you write "first"'
 
 
-def written(address: Address, framing: str, seen: Probe, seconds: float) -> list[str]:
-    """The lines of a profile about the key of events, and how to resume."""
+def key_lines(address: ProbedAddress, framing: str, seen: ProbeResult, seconds: float) -> list[str]:
+    """Returns the lines of a profile about the key of events, and how to resume."""
     if len(seen.frames) < 2:
         return ['key = "hash"  # one event is too few to find its key: read for longer (--seconds)']
-    usual = seen if unique(seen.bodies) else _usual(seen)
-    found, others = unique(usual.bodies), len(seen.frames) - len(usual.frames)
-    if not found and (batched := _batched(usual.bodies)):
+    usual = seen if unique_places(seen.bodies) else _without_other_members(seen)
+    found, others = unique_places(usual.bodies), len(seen.frames) - len(usual.frames)
+    if not found and (batched := _split_lines(usual.bodies)):
         return batched
     if not found and len({str(frame.data) for frame in seen.frames}) < len(seen.frames):
         why = "equal bodies came more than once: each one is stored, and at a handover some of them twice"
@@ -38,10 +38,10 @@ def written(address: Address, framing: str, seen: Probe, seconds: float) -> list
         return ['key = "hash"  # no value is unique: equal bodies are one event']
     why = "it was different in each event that came" + (f" but {others}, known by their hashes" if others else "")
     names = {place: place.rpartition(".")[2] for place in found}
-    increasing = [place for place in found if _increases([at(body, place) for body in usual.bodies])]
+    increasing = [place for place in found if _is_increasing([value_at(body, place) for body in usual.bodies])]
     likely = sorted(found, key=lambda one: _LIKELY.index(names[one]) if names[one] in _LIKELY else len(_LIKELY))
     for place in [one for one in likely if one in increasing or names[one] in _LIKELY][:2]:
-        if (parameter := _resumes(address, framing, usual, place, min(seconds, _WAIT_S))) is not None:
+        if (parameter := _find_resume_parameter(address, framing, usual, place, min(seconds, _WAIT_S))) is not None:
             reason = f"requested with {parameter} of an event, it sent those after it"
             return [
                 f'key = "{place}"  # {why}',
@@ -57,8 +57,8 @@ def written(address: Address, framing: str, seen: Probe, seconds: float) -> list
     ]
 
 
-def _usual(seen: Probe) -> Probe:
-    """What was seen, without the few events that have other members than most, such as a greeting or an answer."""
+def _without_other_members(seen: ProbeResult) -> ProbeResult:
+    """Returns the probe without the few events that have other members than most, such as a greeting or an answer."""
     members = [frozenset(body) for body in seen.bodies]
     usual, count = Counter(members).most_common(1)[0] if members else (frozenset[str](), 0)
     if count < 3 or 2 * count <= len(members):
@@ -66,13 +66,13 @@ def _usual(seen: Probe) -> Probe:
     return replace(seen, frames=[frame for frame, own in zip(seen.frames, members, strict=True) if own == usual])
 
 
-def _batched(bodies: list[Mapping[str, Any]]) -> list[str]:
-    """The lines for messages that each have a list of objects, among which a value is unique; none for others."""
+def _split_lines(bodies: list[Mapping[str, Any]]) -> list[str]:
+    """Returns the lines for messages that each contain a list of objects with a unique value; [] for other messages."""
     for path in _places(bodies[0] if bodies else {}, "$", 0, list):
-        lists = [at(body, path) for body in bodies]
+        lists = [value_at(body, path) for body in bodies]
         elements: list[Any] = [one for each in lists for one in (each if isinstance(each, list) else [None])]
-        if len(elements) > 1 and all(isinstance(one, dict) for one in elements) and (found := unique(elements)):
-            key = next((one for one in found if _increases([at(body, one) for body in elements])), found[0])
+        if len(elements) > 1 and all(isinstance(one, dict) for one in elements) and (found := unique_places(elements)):
+            key = next((one for one in found if _is_increasing([value_at(body, one) for body in elements])), found[0])
             return [
                 f'split = {{ path = "{path}" }}  # each message has a list there, whose elements are the events',
                 f'key = "{path}[*]{key[1:]}"  # it was different in each event that came',
@@ -81,10 +81,10 @@ def _batched(bodies: list[Mapping[str, Any]]) -> list[str]:
     return []
 
 
-def unique(bodies: list[Mapping[str, Any]]) -> list[str]:
-    """The places whose values are present and different in all bodies."""
+def unique_places(bodies: list[Mapping[str, Any]]) -> list[str]:
+    """Returns the places whose values are present and different in all bodies."""
     first = bodies[0] if bodies else {}
-    return [place for place in _places(first, "$", 0) if _is_unique([at(body, place) for body in bodies])]
+    return [place for place in _places(first, "$", 0) if _is_unique([value_at(body, place) for body in bodies])]
 
 
 def _places(body: Mapping[str, Any], above: str, depth: int, kind: Any = str | int) -> Iterator[str]:
@@ -97,8 +97,8 @@ def _places(body: Mapping[str, Any], above: str, depth: int, kind: Any = str | i
             yield f"{above}.{name}"
 
 
-def at(body: Any, place: str) -> Any:
-    """The value at a place of a body; None if it has none."""
+def value_at(body: Any, place: str) -> Any:
+    """Returns the value at a place of a body; None if it has none."""
     for name in place.split(".")[1:]:
         body = body.get(name) if isinstance(body, dict) else None
     return body
@@ -112,21 +112,23 @@ def _is_unique(values: list[Any]) -> bool:
         return False
 
 
-def _increases(values: list[Any]) -> bool:
+def _is_increasing(values: list[Any]) -> bool:
     if not all(isinstance(value, int) for value in values):
         return False
     return all(earlier < later for earlier, later in pairwise(values))
 
 
-def _resumes(address: Address, framing: str, seen: Probe, place: str, seconds: float) -> str | None:
-    """The parameter with which the upstream resumes behind an event in the middle, or None.
+def _find_resume_parameter(
+    address: ProbedAddress, framing: str, seen: ProbeResult, place: str, seconds: float
+) -> str | None:
+    """Returns the parameter with which the upstream resumes behind an event in the middle, or None.
 
-    It takes at least three events to exclude an upstream that always begins at the same place.
+    Three events are needed to exclude an upstream that always begins at the same place.
     """
     if len(seen.frames) < 3 or address.body is not None:
         return None
     middle = (len(seen.bodies) - 1) // 2
-    value = at(seen.bodies[middle], place)
+    value = value_at(seen.bodies[middle], place)
     name = place.rpartition(".")[2]
     asked = re.findall(r"[?&]([^=&#]+)", address.url)
     for parameter in [one for one in dict.fromkeys((*_PARAMETERS, name)) if one not in asked][:_QUESTIONS]:

@@ -1,7 +1,8 @@
-"""How long AWS lets our code run, and what longer lives would change: the notes and rows of `compare`.
+"""Knows how long AWS lets our code run, and shows what longer lifetimes would change: notes and rows of `compare`.
 
-Longer lives were never tried on AWS: strategies and latencies are those of functions, with another limit and another
-price of their time. Invariant: every limit and price is in prices.toml, with its sources and the day they were read.
+Longer lifetimes were never tried on AWS: the comparison uses the strategies and latencies of functions, with another
+limit and another price of their time. Invariant: every limit and price is in prices.toml, with its sources and the day
+on which they were read.
 """
 
 import tomllib
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from handlers.api.verdict import counted
-from local.compare.played_world import Result
+from local.compare.strategy_world import StrategyResult
 from local.costs.prices import FILE, Prices
 
 CHANGES = (("gaps", 1, ",.0f"), ("gap_ms", 1000, ",.1f"), ("lost", 1, ",.0f"), ("usd_month", 1, ",.2f"))
@@ -19,8 +20,10 @@ HEADS = ("strategy", "gaps", "gap s", "lost", "$ a month")
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """Something that lives for at most `most_s`. `instances` run all the time; otherwise `vcpus` are paid by time."""
+class Lifetime:
+    """A runtime whose functions live for at most `most_s`. `instances` run all the time; otherwise `vcpus` are paid by
+    time.
+    """
 
     name: str
     most_s: int
@@ -33,18 +36,18 @@ class Life:
     gb: float = 0
     invocations_per_vcpu: int = 0
 
-    def prices(self, listed: Prices, memory_mb: int) -> Prices:
-        """The prices for a strategy's functions; those of Lambda itself are in the list."""
+    def replace_prices(self, listed: Prices, memory_mb: int) -> Prices:
+        """Returns the prices of this runtime's functions; those of Lambda itself are in the list."""
         if self.instances:
-            return listed.also("lambda", "gb_second_arm64", 0)
+            return listed.with_price("lambda", "gb_second_arm64", 0)
         if not self.gb:
             return listed
         hour = self.vcpus * listed.usd("microvm", "vcpu_hour") + self.gb * listed.usd("microvm", "gb_hour")
-        by_second = listed.also("lambda", "gb_second_arm64", hour / 3600 * 1024 / memory_mb)
-        return by_second.also("lambda", "million_requests", 0)
+        by_second = listed.with_price("lambda", "gb_second_arm64", hour / 3600 * 1024 / memory_mb)
+        return by_second.with_price("lambda", "million_requests", 0)
 
-    def paid(self, result: Result, listed: Prices) -> Result:
-        """A strategy's result with the instances that it needs, as if it shared them with nobody."""
+    def add_instances(self, result: StrategyResult, listed: Prices) -> StrategyResult:
+        """Returns a strategy's result with the cost of its instances, as if no other stream used them."""
         if not self.instances:
             return result
         hours = self.instances * result.until_ms / 3_600_000 * (1 + listed.usd("managed_instances", "management_fee"))
@@ -52,7 +55,7 @@ class Life:
         return replace(result, charges={**result.charges, **charges})
 
     def notes(self) -> list[str]:
-        """Lines about it."""
+        """Returns lines about this runtime."""
         lines = [f"{self.name} (read on {self.read_on}): {self.known}"]
         if self.instances:
             at_once = self.instances * self.vcpus * self.invocations_per_vcpu
@@ -63,26 +66,26 @@ class Life:
         return [*lines, f"not known: {self.unknown}"]
 
     def as_json(self) -> dict[str, Any]:
-        """The object that `--json` prints for it."""
+        """Returns the object that `--json` prints for it."""
         shown = ("name", "most_s", "read_on", "sources", "known", "unknown")
         return {name: getattr(self, name) for name in shown}
 
 
-def read(path: Path = FILE) -> list[Life]:
-    """All of them, the shortest first."""
+def read_lifetimes(path: Path = FILE) -> list[Lifetime]:
+    """Returns all lifetimes, the shortest first."""
     return [
-        Life(**{**life, "sources": tuple(life["sources"])})
+        Lifetime(**{**life, "sources": tuple(life["sources"])})
         for life in tomllib.loads(path.read_text(encoding="utf-8"))["lives"]
     ]
 
 
-def of(limit_s: int) -> Life:
-    """The first that lives for so long."""
-    return next(life for life in read() if life.most_s >= limit_s)
+def shortest_lifetime(limit_s: int) -> Lifetime:
+    """Returns the shortest lifetime that reaches the limit."""
+    return next(life for life in read_lifetimes() if life.most_s >= limit_s)
 
 
-def changes(found: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """A table of the results with functions as they are, and with those that live longer."""
+def table_of_changes(found: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Returns a table that compares the results with today's functions and with longer ones."""
     lines = [list(HEADS)]
     for now, was in zip(found, before, strict=True):
         cells = [f"{was[name] / unit:{form}} → {now[name] / unit:{form}}" for name, unit, form in CHANGES]

@@ -27,7 +27,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from handlers.store.typed_values import item_key, number_value
-from local.compare.played_world import Result, World
+from local.compare.strategy_world import StrategyResult, StrategyWorld
 from local.simulation.scenario import Scenario
 from local.simulation.virtual_queue import MOST_DELAY_S, MOST_HIDDEN_S, VirtualQueue
 from local.simulation.virtual_stage import INPUT
@@ -40,13 +40,13 @@ LEASE_S = 60
 EXTEND_S = 20
 RETENTION_S = 14 * 86_400
 # A message older than this share of the retention is replaced by a new one.
-FRESH = 13 / 14
+REPLACE_AT_SHARE = 13 / 14
 # What a handler without a machine does after an ending, as the deployed machine does.
-MOST_REST_S = 20
-AT_ONCE = frozenset({"ConnectionExpired", "Sandbox.Timedout", "Runtime.ExitError"})
+MOST_BACKOFF_S = 20
+RETRIED_AT_ONCE = frozenset({"ConnectionExpired", "Sandbox.Timedout", "Runtime.ExitError"})
 FINAL = frozenset({"StreamRejected", "InvalidRequest"})
 # The share of deliveries that SQS makes twice; it calls them rare and gives no number.
-COPIES = 0.01
+COPIED_SHARE = 0.01
 # The number of parallel long polls with which Lambda reads an idle queue, and their seconds.
 POLLERS, POLL_S = 5, 20
 _MINE = "message = :message AND owner = :owner"
@@ -56,22 +56,23 @@ _CLAIM = (
 )
 
 
-class PlayedQueue:
+class QueueStrategy:
     """The queue of one stream, its table, and the functions that its messages start.
 
-    `writes` counts the requests to DynamoDB; a failed condition costs the same. `handled` counts the functions.
+    `writes` counts the requests to DynamoDB; a failed condition costs the same. `functions_started` counts
+    the functions.
     """
 
-    def __init__(self, world: World, copies: float = COPIES, retention_s: int = RETENTION_S) -> None:
+    def __init__(self, world: StrategyWorld, copies: float = COPIED_SHARE, retention_s: int = RETENTION_S) -> None:
         self.world = world
         self.retention_s = retention_s
         draw = random.Random(f"copies {world.source.seed}")
         limit_s = world.source.settings["function_timeout_s"]
         # An event source mapping requires a visibility time-out of at least the function's limit.
         self.sqs = VirtualQueue(world.clock, limit_s, retention_s, self._deliver, lambda: draw.random() < copies)
-        self.writes = self.handled = 0
+        self.writes = self.functions_started = 0
 
-    def begin(self) -> None:
+    def send_first_messages(self) -> None:
         """Sends the first messages: lane B connects, lane A first waits for as long as SQS can delay a message."""
         wait_s = self.world.source.settings["wait_s"]
         for lane, delay_s in (("B", 0), ("A", wait_s)):
@@ -92,15 +93,15 @@ class PlayedQueue:
             if not function.cancelled() and not isinstance(function.exception(), ClientError) and function.result():
                 self.sqs.delete_message(**QUEUE, ReceiptHandle=record["receiptHandle"])
 
-        self.handled += 1
-        self.world.start(is_done(Step(self, record)), ended)
+        self.functions_started += 1
+        self.world.start_function(keep_connected(LaneStep(self, record)), ended)
 
 
 @dataclass(frozen=True)
-class Step:
+class LaneStep:
     """One delivery of a lane's message by Lambda."""
 
-    queue: PlayedQueue
+    queue: QueueStrategy
     record: Mapping[str, Any]
 
     @property
@@ -123,7 +124,7 @@ class Step:
             item = self._update(
                 "SET message = :message, owner = :owner, lease_ms = :until",
                 _CLAIM,
-                {":now": number_value(now_ms), ":until": self._until()},
+                {":now": number_value(now_ms), ":until": self._lease_end()},
                 ReturnValues="ALL_NEW",
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )["Attributes"]
@@ -141,15 +142,15 @@ class Step:
 
     def extend(self) -> None:
         """Extends the lease, and the time for which the message is hidden."""
-        self._update("SET lease_ms = :until", _MINE, {":until": self._until()})
+        self._update("SET lease_ms = :until", _MINE, {":until": self._lease_end()})
         self.hide(LEASE_S)
 
-    def rest(self, seconds: int, failures: int) -> None:
-        """Gives the lease back for so many seconds; then SQS delivers the message again."""
+    def release(self, seconds: int, failures: int) -> None:
+        """Gives the lease back for so many seconds; after that SQS delivers the message again."""
         values = {":next": number_value(self.now_ms + seconds * 1000), ":failures": number_value(failures)}
         self._update("SET next_ms = :next, failures = :failures REMOVE lease_ms", _MINE, values)
         sent_ms = int(self.record["attributes"]["SentTimestamp"])
-        if self.now_ms - sent_ms < FRESH * self.queue.retention_s * 1000:
+        if self.now_ms - sent_ms < REPLACE_AT_SHARE * self.queue.retention_s * 1000:
             self.hide(seconds)
             return
         delay_s = min(seconds, MOST_DELAY_S)
@@ -161,7 +162,7 @@ class Step:
         """Hides the message for so long."""
         self._sqs("change_message_visibility", VisibilityTimeout=min(seconds, MOST_HIDDEN_S))
 
-    def _until(self) -> dict[str, str]:
+    def _lease_end(self) -> dict[str, str]:
         return number_value(self.now_ms + LEASE_S * 1000)
 
     def _update(self, change: str, condition: str, values: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -179,60 +180,62 @@ class Step:
         getattr(self.queue.sqs, action)(**QUEUE, ReceiptHandle=self.record["receiptHandle"], **more)
 
 
-async def is_done(step: Step) -> bool:
+async def keep_connected(step: LaneStep) -> bool:
     """Keeps the stream connected; returns whether Lambda should delete the message."""
     failures = step.claim()
     if failures is None:
         return False
     world = step.queue.world
     connected = world.connect(step.body["request"], step.body["lane"])
-    while not await world.ended_within(connected, EXTEND_S):
+    while not await world.has_ended_within(connected, EXTEND_S):
         step.extend()
     try:
         await connected
     except TaskFailure as failure:
         failures = 0 if failure.error == "StreamTakenOver" else failures + 1
-        rest = rest_s(failure.error, failures, step.body["wait_s"])
+        rest = wait_before_retry_s(failure.error, failures, step.body["wait_s"])
         if rest is not None:
-            step.rest(rest, failures)
+            step.release(rest, failures)
             return False
     return True
 
 
-def rest_s(error: str | None, failures: int, wait_s: int) -> int | None:
-    """Returns for how many seconds a lane rests after an ending of the connection manager; None if it is over.
+def wait_before_retry_s(error: str | None, failures: int, wait_s: int) -> int | None:
+    """Returns how many seconds a lane waits after an ending of the connection manager; None if the lane is over.
 
-    It waits only if another one is connected; otherwise it tries again, soon and then less often. `failures` counts
-    those in succession.
+    A lane waits long only if another connection is open. Otherwise it tries again soon, and less often with each of the
+    successive `failures`.
     """
     if error in FINAL:
         return None
     if error == "StreamTakenOver":
         return wait_s
-    return 0 if error in AT_ONCE and failures <= 1 else min(MOST_REST_S, 2 ** min(failures - 1, 10))
+    return 0 if error in RETRIED_AT_ONCE and failures <= 1 else min(MOST_BACKOFF_S, 2 ** min(failures - 1, 10))
 
 
-def play(source: Scenario, copies: float = COPIES, retention_s: int = RETENTION_S) -> tuple[World, PlayedQueue]:
+def simulate(
+    source: Scenario, copies: float = COPIED_SHARE, retention_s: int = RETENTION_S
+) -> tuple[StrategyWorld, QueueStrategy]:
     """Returns what happened until the scenario's end."""
-    world = World(source)
-    queue = PlayedQueue(world, copies, retention_s)
-    world.run(queue.begin)
+    world = StrategyWorld(source)
+    queue = QueueStrategy(world, copies, retention_s)
+    world.run(queue.send_first_messages)
     return world, queue
 
 
-def run(name: str, source: Scenario) -> Result:
+def run(name: str, source: Scenario) -> StrategyResult:
     """Returns the result of a function that SQS calls."""
-    world, queue = play(source)
-    world.waits = _between(world)
+    world, queue = simulate(source)
+    world.waits = _waits_between_tasks(world)
     polls = POLLERS * source.run_for_ms / (POLL_S * 1000)
     charges = {
         ("sqs", "million_requests"): queue.sqs.requests + polls,
         ("dynamodb", "million_write_units"): queue.writes,
     }
-    return world.result(name, besides=queue.handled - len(world.tasks), charges=charges)
+    return world.make_result(name, besides=queue.functions_started - len(world.tasks), charges=charges)
 
 
-def _between(world: World) -> list[Span]:
+def _waits_between_tasks(world: StrategyWorld) -> list[Span]:
     """Returns the waits: the times between a lane's functions, and before its first."""
     waits = []
     for lane in "AB":

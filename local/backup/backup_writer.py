@@ -15,8 +15,19 @@ from handlers.store.event_items import PROMISED
 from handlers.store.segment_reader import ANCHOR
 from handlers.store.typed_values import Item, has_expired, read_int, read_text
 from local.backup import archive
-from local.backup.archive import BEGUN, CONTROL, FORMAT, MANIFEST, STREAM, Files, described, folder_of, packed, unpacked
-from local.backup.reading import Tables, ran
+from local.backup.archive import (
+    BEGUN,
+    CONTROL,
+    FORMAT,
+    MANIFEST,
+    STREAM,
+    Files,
+    file_entry,
+    folder_of,
+    pack_items,
+    unpack_items,
+)
+from local.backup.stream_source import Tables, should_be_connected
 from local.user_error import UserError
 
 # A part is in memory both as items and compressed.
@@ -26,13 +37,13 @@ COUNTS = ("events", "gaps", "connections", "objects", "bytes")
 Summary = dict[str, Any]
 
 
-class Taking:
+class BackupWriter:
     """The backup of a place's streams into `files`; `check` raises after Ctrl-C."""
 
     def __init__(self, tables: Tables, files: Files, check: Callable[[], None]) -> None:
         self._tables, self._files, self._check = tables, files, check
 
-    def begun(self, place: str, match: list[str], wanted: list[str], now: str) -> dict[str, Any]:
+    def begin_or_continue(self, place: str, match: list[str], wanted: list[str], now: str) -> dict[str, Any]:
         """Returns the streams and the beginning of the backup, of an earlier try or of this one; raises UserError.
 
         `wanted` are the streams of this try that match one of the patterns `match`.
@@ -40,30 +51,30 @@ class Taking:
         if self._files.has(MANIFEST):
             raise UserError("--to names a finished backup: name another folder for a new one.")
         if self._files.has(BEGUN):
-            begun = archive.document(self._files, BEGUN)
+            begun = archive.read_document(self._files, BEGUN)
             if (begun["from"], begun["match"]) != (place, match):
                 of = " ".join([begun["from"], *(f"--match {shlex.quote(one)}" for one in begun["match"])])
                 raise UserError(f"--to names an unfinished backup of {of}: finish that one, or name another folder.")
             return begun
         begun = {"format": FORMAT, "from": place, "match": match, "began_at": now, "streams": wanted}
-        self._files.add(BEGUN, _text(begun))
+        self._files.add(BEGUN, _json_bytes(begun))
         return begun
 
-    def take(self, stream_id: str) -> Summary | None:
+    def back_up_stream(self, stream_id: str) -> Summary | None:
         """Returns the summary of the stream; None if it is gone. Raises StoreUnavailable and UserError."""
         folder = folder_of(stream_id)
         names = sorted(name.removeprefix(folder) for name in self._files.names(folder))
         if STREAM in names:
-            return archive.document(self._files, folder + STREAM)
+            return archive.read_document(self._files, folder + STREAM)
         if CONTROL in names:
             content = self._files.read(folder + CONTROL)
-            control = unpacked(content)
-        elif control := self._tables.control(stream_id):
-            content = packed(control)
+            control = unpack_items(content)
+        elif control := self._tables.control_records(stream_id):
+            content = pack_items(control)
             self._files.add(folder + CONTROL, content)
         else:
             return None
-        files = [described(CONTROL, content, len(control))]
+        files = [file_entry(CONTROL, content, len(control))]
         lease, kinds = control[0], [item["SK"]["S"].partition("#")[0] for item in control]
         counted: Summary = dict.fromkeys(COUNTS, 0)
         counted |= {"gaps": kinds.count("gap"), "connections": kinds.count("connection"), "gone": []}
@@ -71,21 +82,21 @@ class Taking:
         parts = [name for name in names if name.startswith("events-")]
         for name in parts:
             content = self._files.read(folder + name)
-            items = unpacked(content)
+            items = unpack_items(content)
             last = items[-1]
-            files.append(self._counted(counted, name, content, items, saved))
-        for number, items in enumerate(self._parts(stream_id, lease, last), len(parts) + 1):
-            for key in _bodies(items):
+            files.append(self._count_part(counted, name, content, items, saved))
+        for number, items in enumerate(self._read_parts(stream_id, lease, last), len(parts) + 1):
+            for key in _body_keys(items):
                 # A body that is gone at the place takes nothing else with it.
-                if (body := self._tables.content(stream_id, key)) is not None:
+                if (body := self._tables.read_body(stream_id, key)) is not None:
                     saved.add(object_file := f"objects/{archive.object_name(key)}")
                     self._files.write(folder + object_file, body)
-            name, content = f"events-{number:06d}.jsonl.gz", packed(items)
+            name, content = f"events-{number:06d}.jsonl.gz", pack_items(items)
             self._files.add(folder + name, content)
-            files.append(self._counted(counted, name, content, items, saved))
+            files.append(self._count_part(counted, name, content, items, saved))
         counted["bytes"] += files[0]["bytes"]
-        summary: Summary = {"stream": stream_id, "ran": ran(lease), **counted, "files": files}
-        self._files.add(folder + STREAM, _text(summary))
+        summary: Summary = {"stream": stream_id, "ran": should_be_connected(lease), **counted, "files": files}
+        self._files.add(folder + STREAM, _json_bytes(summary))
         return summary
 
     def finish(self, begun: dict[str, Any], now: str, summaries: list[Summary]) -> dict[str, Any]:
@@ -94,10 +105,10 @@ class Taking:
         total["gone"] = sum(len(one.get("gone", ())) for one in summaries)
         known = sorted(summaries, key=lambda one: one["stream"])
         manifest = begun | {"ended_at": now, "total": total, "streams": known}
-        self._files.write(MANIFEST, _text(manifest))
+        self._files.write(MANIFEST, _json_bytes(manifest))
         return manifest
 
-    def _parts(self, stream_id: str, lease: Item, last: Item | None) -> Iterator[list[Item]]:
+    def _read_parts(self, stream_id: str, lease: Item, last: Item | None) -> Iterator[list[Item]]:
         """Yields the items after `last` that have not expired, in parts: the bodies of expired ones may be gone."""
         items: list[Item] = []
         size = 0
@@ -114,27 +125,27 @@ class Taking:
             yield items
 
     @staticmethod
-    def _counted(
+    def _count_part(
         counted: Summary, name: str, content: bytes, items: list[Item], saved: Container[str]
     ) -> dict[str, Any]:
-        counted["events"] += events_of(items)
-        found = [archive.object_name(key) for key in _bodies(items)]
+        counted["events"] += count_events(items)
+        found = [archive.object_name(key) for key in _body_keys(items)]
         gone = [one for one in found if f"objects/{one}" not in saved]
         counted["objects"] += len(found) - len(gone)
         counted["gone"] += gone
         counted["bytes"] += len(content)
-        return described(name, content, len(items))
+        return file_entry(name, content, len(items))
 
 
-def _bodies(items: list[Item]) -> list[str]:
+def _body_keys(items: list[Item]) -> list[str]:
     """Returns the keys of the items' large bodies."""
     return [key for item in items if (key := read_text(item, "object"))]
 
 
-def _text(what: dict[str, Any]) -> bytes:
+def _json_bytes(what: dict[str, Any]) -> bytes:
     return (json.dumps(what, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def events_of(items: list[Item]) -> int:
+def count_events(items: list[Item]) -> int:
     """Returns how many events the items contain; a segment contains several."""
     return sum(read_int(item, "events") or 1 for item in items if item["SK"]["S"] != ANCHOR and PROMISED not in item)

@@ -1,4 +1,4 @@
-"""Plays the providers on this machine: serves them from a thread, and moves profiles to them."""
+"""Plays the providers on this machine: serves them from a thread, and points profiles to them."""
 
 import asyncio
 import contextlib
@@ -14,8 +14,8 @@ from local.upstreams.behaviours import BEHAVIOURS, Behaviour
 from local.upstreams.demo_streams import Upstreams
 
 
-def moved(profile: Profile, origin: str) -> Profile:
-    """Returns the profile at the player of its name; `origin` is http://host:port."""
+def point_to_player(profile: Profile, origin: str) -> Profile:
+    """Returns the profile with the addresses of its played provider; `origin` is http://host:port."""
     base = urlsplit(origin)
 
     def here(address: str, scheme: str) -> str:
@@ -28,7 +28,7 @@ def moved(profile: Profile, origin: str) -> Profile:
 
 
 @contextlib.contextmanager
-def playing(behaviours: Mapping[str, Behaviour] = BEHAVIOURS, **more: Any) -> Iterator[tuple[str, Upstreams]]:
+def serve_providers(behaviours: Mapping[str, Behaviour] = BEHAVIOURS, **more: Any) -> Iterator[tuple[str, Upstreams]]:
     """Serves the providers from a thread; yields the origin and the upstreams, which count the connections.
 
     `more` are further arguments of `Upstreams`.
@@ -43,13 +43,13 @@ def playing(behaviours: Mapping[str, Behaviour] = BEHAVIOURS, **more: Any) -> It
         asyncio.run_coroutine_threadsafe(listener.start(), loop).result()
         yield f"http://{HOST}:{listener.port}", upstreams
     finally:
-        asyncio.run_coroutine_threadsafe(_closed(upstreams, listener), loop).result()
+        asyncio.run_coroutine_threadsafe(_close(upstreams, listener), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
 
 
-async def _closed(upstreams: Upstreams, listener: Listener) -> None:
+async def _close(upstreams: Upstreams, listener: Listener) -> None:
     upstreams.close()
     await listener.close()
     others = asyncio.all_tasks() - {asyncio.current_task()}

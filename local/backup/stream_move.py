@@ -16,9 +16,9 @@ from handlers.fleet.turns import Outcome
 from handlers.store import control_record
 from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import Item, instant_text, read_text
-from local.backup.reading import NotRestored, Tables
 from local.backup.stage_places import Place
-from local.backup.writing import Restored, Restoring, held_by
+from local.backup.stream_restore import RestoreCounts, StreamRestore, running_execution
+from local.backup.stream_source import NotRestored, Tables
 
 # A connection leaves after some reads of the lease; a machine in a back-off takes longer.
 LET_GO_S, CLAIMED_S = 300.0, 60.0
@@ -26,7 +26,7 @@ CHECK_S, AGAIN_S = 0.5, 5.0
 
 
 @dataclass(frozen=True)
-class Moving:
+class StreamMove:
     """Moves from `here` to `there`; `check` raises after Ctrl-C, `say` prints the progress of a stream."""
 
     here: Place
@@ -34,24 +34,24 @@ class Moving:
     check: Callable[[], None]
     say: Callable[[str], None]
 
-    def move(self, stream_id: str) -> tuple[Restored, bool]:
+    def move(self, stream_id: str) -> tuple[RestoreCounts, bool]:
         """Returns what was copied, and whether it runs there; raises NotRestored, StoreUnavailable and UserError."""
         tables = Tables(self.here)
         if tables.lease(stream_id) is None:
             words = f"{self.here.name} has no such stream; --match '{stream_id}:*' moves the parts of one in parts"
             raise NotRestored(words)
-        lease = self._stopped(tables, stream_id)
+        lease = self._stop(tables, stream_id)
         stopped_at = read_text(lease, "stop_at") or read_text(lease, "ended_at") or ""
         ran = control_record.lease_of(lease).moved_to != ""
-        restoring = Restoring(self.there, f"{self.here.name} {stopped_at}", self.check)
+        restoring = StreamRestore(self.there, f"{self.here.name} {stopped_at}", self.check)
         self.say(f"{stream_id}: copying")
         restored = restoring.restore(tables, stream_id, ran=ran)
         if not ran or not self.there.start_machine:
             return restored, False
         self.say(f"{stream_id}: starting at {self.there.name}")
-        return restored, start(self.there, stream_id, stopped_at, self.check)
+        return restored, start_copied_stream(self.there, stream_id, stopped_at, self.check)
 
-    def _stopped(self, tables: Tables, stream_id: str) -> Item:
+    def _stop(self, tables: Tables, stream_id: str) -> Item:
         """Returns the lease once nothing keeps the stream here; raises NotRestored if another move has stopped it."""
         records = StreamRecords(self.here.dynamodb, self.here.control_table)
         until_s, is_asked = time.monotonic() + LET_GO_S, False
@@ -66,11 +66,11 @@ class Moving:
                 )
             if held.execution and (place or not held.stop) and not is_asked:
                 self.say(f"{stream_id}: stopping at {self.here.name}")
-                # A killed try may not have told the group's function: the same request is repeated.
+                # A killed try may not have notified the group's function: the same request is repeated.
                 asked_at = read_text(lease, "stop_at") if place else instant_text(time.time_ns() // 1_000_000)
                 is_asked = bool(records.stop(stream_id, asked_at or "", may_start=False, moved_to=self.there.name))
                 continue
-            if not held_by(self.here, lease):
+            if not running_execution(self.here, lease):
                 return lease
             if time.monotonic() > until_s:
                 raise NotRestored(
@@ -79,12 +79,17 @@ class Moving:
             time.sleep(CHECK_S)
 
 
-def start(place: Place, stream_id: str, stopped_at: str, check: Callable[[], None]) -> bool:
+def start_copied_stream(place: Place, stream_id: str, stopped_at: str, check: Callable[[], None]) -> bool:
     """Starts a copied stream, which was stopped at that instant; returns once an execution there keeps it.
 
     The answer is False if the stream was stopped again since (`stop_since`): it then stays stopped. Raises NotRestored.
     """
-    tables, until_s, asked_s, why = Tables(place), time.monotonic() + CLAIMED_S, -AGAIN_S, "no execution has claimed it"
+    tables, until_s, asked_s, why = (
+        Tables(place),
+        time.monotonic() + CLAIMED_S,
+        -AGAIN_S,
+        "no execution has claimed it",
+    )
     while read_text(lease := tables.lease(stream_id) or {}, "stop_at") == stopped_at and "stop_since" not in lease:
         check()
         if time.monotonic() > until_s:

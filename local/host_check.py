@@ -25,16 +25,16 @@ from local.user_error import UserError
 VARIABLE = "STREAMKEEPER_HOSTS"
 # The loopback at any port: the Host of a request through a proxy or another port of the service.
 LOOPBACK = ("localhost", ".localhost", "127.0.0.1", "[::1]")
-_OWN = ("localhost", "127.0.0.1", "[::1]")
+_OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+?)\.?(?::([0-9]{1,5}))?")
 _ORIGIN = re.compile(r"(https?)://(.+)")
 _DEFAULT_PORT = {"http": "80", "https": "443"}
 # For a request without Origin: typed by the person, or from the service. Source: Fetch Metadata, section 2.3.
-_FETCHED_BY_OWN = (b"none", b"same-origin")
+_ALLOWED_SITES = (b"none", b"same-origin")
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-class Protocol(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     """HTTP of a guarded listener: a host in the request line replaces that in the header."""
 
     def on_headers_complete(self) -> None:
@@ -47,7 +47,7 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
 
-def more(environment: Mapping[str, str]) -> tuple[str, ...]:
+def allowed_hosts(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the further names in STREAMKEEPER_HOSTS; raises UserError if one is invalid.
 
     `name` allows any port, `name:port` only that one, `.name` all names with that ending.
@@ -63,7 +63,7 @@ def more(environment: Mapping[str, str]) -> tuple[str, ...]:
     return names
 
 
-def guarded(app: ASGIApp, port: int, names: Collection[str], hosts: Collection[str] = ()) -> ASGIApp:
+def with_host_check(app: ASGIApp, port: int, names: Collection[str], hosts: Collection[str] = ()) -> ASGIApp:
     """Returns the application behind the check.
 
     `names` are allowed besides the loopback's at `port`; `hosts` only in Host, because their pages are not ours.
@@ -72,31 +72,31 @@ def guarded(app: ASGIApp, port: int, names: Collection[str], hosts: Collection[s
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         is_asked = scope["type"] in ("http", "websocket")
         sentence = refusal(scope["headers"], port, names, hosts) if is_asked else ""
-        await (answer(Problem("another-site", sentence)) if sentence else app)(scope, receive, send)
+        await (problem_response(Problem("another-site", sentence)) if sentence else app)(scope, receive, send)
 
     return guard
 
 
-def answer(problem: Problem, request_id: str = "") -> Response:
+def problem_response(problem: Problem, request_id: str = "") -> Response:
     """Returns the answer with a problem."""
     return JSONResponse(problem.body(request_id), problem.status, problem.headers, CONTENT_TYPE)
 
 
-def refusal(headers: Headers, port: int, names: Collection[str], also: Collection[str] = ()) -> str:
+def refusal(headers: Headers, port: int, names: Collection[str], host_only: Collection[str] = ()) -> str:
     """Returns why a request is refused, as one sentence, or "".
 
-    `also` are names that are allowed in Host but not in Origin.
+    `host_only` are names that are allowed in Host but not in Origin.
     """
     hosts, origins, sites = (
         [value for name, value in headers if name == key] for key in (b"host", b"origin", b"sec-fetch-site")
     )
-    alone = " and ".join(f"{name}:{port}" for name in _OWN).replace(" and ", ", ", 1)
-    if len(hosts) != 1 or not _is_allowed(hosts[0].decode("latin-1").lower(), "http", port, (*names, *also)):
+    alone = " and ".join(f"{name}:{port}" for name in _OWN_NAMES).replace(" and ", ", ", 1)
+    if len(hosts) != 1 or not _is_allowed(hosts[0].decode("latin-1").lower(), "http", port, (*names, *host_only)):
         return f"This address only serves {alone}, and the request has another Host; {VARIABLE} can name more."
     origin = _ORIGIN.fullmatch(origins[0].decode("latin-1").lower()) if len(origins) == 1 else None
     if origins and (origin is None or not _is_allowed(origin[2], origin[1], port, names)):
         return f"This address only serves {alone}, and the request has another Origin; {VARIABLE} can name more."
-    if not origins and any(site not in _FETCHED_BY_OWN for site in sites):
+    if not origins and any(site not in _ALLOWED_SITES for site in sites):
         return "The request comes from a page of another site (Sec-Fetch-Site); type the address yourself."
     return ""
 
@@ -110,7 +110,7 @@ def _is_allowed(host: str, scheme: str, port: int, names: Collection[str]) -> bo
         # An IPv6 address in its short form.
         with contextlib.suppress(ValueError):
             name = f"[{ipaddress.IPv6Address(name[1:-1])}]"
-    if scheme == "http" and name in _OWN and at == str(port):
+    if scheme == "http" and name in _OWN_NAMES and at == str(port):
         return True
     return any(
         spelling.endswith(allowed) if allowed.startswith(".") else spelling == allowed

@@ -48,7 +48,7 @@ RETRY_MOST_S = 20.0
 
 
 @dataclass(slots=True)
-class Bucket:
+class TokenBucket:
     """A token bucket."""
 
     refill: float
@@ -56,25 +56,25 @@ class Bucket:
     tokens: float | None = None
     at_s: float = 0.0
 
-    def takes(self, now_s: float, units: float) -> bool:
+    def try_take(self, now_s: float, units: float) -> bool:
         """Takes so many tokens if there are enough; returns whether it did."""
-        held = self._held(now_s)
+        held = self._tokens_at(now_s)
         self.at_s, self.tokens = now_s, held - units if held >= units else held
         return held >= units
 
-    def waits_s(self, now_s: float, units: float) -> float:
+    def take_and_wait_s(self, now_s: float, units: float) -> float:
         """Takes so many tokens in any case, and returns how long to wait until they are there."""
-        held = self._held(now_s)
+        held = self._tokens_at(now_s)
         self.at_s, self.tokens = now_s, held - units
         return max(0.0, (units - held) / self.refill)
 
-    def _held(self, now_s: float) -> float:
+    def _tokens_at(self, now_s: float) -> float:
         if self.tokens is None:
             return self.most
         return min(self.most, self.tokens + (now_s - self.at_s) * self.refill)
 
 
-class Aws:
+class ThrottledAws:
     """The control table and Step Functions, with their limits.
 
     `by_second` has the requests of each second, `refused` how many each quota refused.
@@ -87,16 +87,16 @@ class Aws:
         self.executions: dict[str, str] = {}
         self.by_second: Counter[tuple[str, int]] = Counter()
         self.refused: Counter[str] = Counter()
-        self._buckets = {name: Bucket(*rate) for name, rate in limits.rates.items()}
+        self._buckets = {name: TokenBucket(*rate) for name, rate in limits.rates.items()}
         self._calling: list[asyncio.Future[None]] = []
 
     async def perform(self, call: TaskCall) -> Any:
-        """The answer to a Task's request, after a while; raises TaskFailure if it is refused."""
+        """Returns the answer to a Task's request, after a while; raises TaskFailure if the request is refused."""
         action, parameters = call.action, call.parameters
         least, most = _LATENCY_MS
         await self.clock.sleep_until(self.clock.now_ms() + round(least + (most - least) * self.clock.random()))
         if action == "startExecution":
-            return self._started(parameters)
+            return self._start_execution(parameters)
         if action == "describeExecution":
             arn = parameters["ExecutionArn"]
             return {"ExecutionArn": arn, "Status": "RUNNING", "StartDate": "2026-01-01T00:00:00.000Z"}
@@ -104,60 +104,60 @@ class Aws:
         place = {name: named[name] for name in ("PK", "SK")}
         item = self.tables.get_item(TableName=CONTROL, Key=place).get("Item", {})
         kind, unit_bytes = ("read", READ_BYTES) if action == "getItem" else ("write", WRITE_BYTES)
-        self._takes(kind, place["PK"]["S"], max(1, math.ceil(item_bytes(item) / unit_bytes)))
+        self._take_units(kind, place["PK"]["S"], max(1, math.ceil(item_bytes(item) / unit_bytes)))
         return request(self.tables, call)
 
-    async def all_called(self) -> None:
+    async def wait_for_calls(self) -> None:
         """Returns once each started execution has called its function."""
         await asyncio.gather(*self._calling)
 
-    async def _calls(self) -> None:
-        """Calls the function of a new execution once its transitions are made; where Lambda refuses, it tries again."""
-        after_s = self._buckets[TRANSITIONS].waits_s(self.clock.now_ms() / 1000, TRANSITIONS_TO_CONNECT)
+    async def _call_function(self) -> None:
+        """Calls the function of a new execution once its transitions are made; a refused call is repeated."""
+        after_s = self._buckets[TRANSITIONS].take_and_wait_s(self.clock.now_ms() / 1000, TRANSITIONS_TO_CONNECT)
         await self.clock.sleep_until(self.clock.now_ms() + round(1000 * after_s))
-        while not self._admits(FUNCTIONS):
+        while not self._is_within_quota(FUNCTIONS):
             await self.clock.sleep_until(self.clock.now_ms() + round(1000 * RETRY_MOST_S * self.clock.random()) + 1)
 
-    def most(self, what: str) -> int:
-        """The most of a kind in one second."""
+    def most_in_a_second(self, what: str) -> int:
+        """Returns the most of a kind in one second."""
         return max((amount for (one, _), amount in self.by_second.items() if one == what), default=0)
 
     def most_of_a_partition(self) -> int:
-        """The most write units that were requested of one partition in a second."""
+        """Returns the most write units that were requested of one partition in a second."""
         return max((amount for (what, _), amount in self.by_second.items() if what.startswith("write ")), default=0)
 
-    def counted(self, what: str, amount: int = 1) -> None:
+    def count(self, what: str, amount: int = 1) -> None:
         """Counts something in this second."""
         self.by_second[what, self.clock.now_ms() // 1000] += amount
 
-    def _admits(self, quota: str) -> bool:
-        """Whether a request is within the quota now."""
-        is_within = self._buckets[quota].takes(self.clock.now_ms() / 1000, 1)
+    def _is_within_quota(self, quota: str) -> bool:
+        """Returns whether a request is within the quota now."""
+        is_within = self._buckets[quota].try_take(self.clock.now_ms() / 1000, 1)
         self.refused[quota] += not is_within
         return is_within
 
-    def _takes(self, kind: str, partition: str, units: int) -> None:
+    def _take_units(self, kind: str, partition: str, units: int) -> None:
         limits, now_s = self.limits, self.clock.now_ms() / 1000
         buckets = {f"{kind} {partition}": PARTITION_READS}
         if kind == "write":
-            self.counted(f"write {partition}", units)
-            self.counted("units", units)
+            self.count(f"write {partition}", units)
+            self.count("units", units)
             buckets = {f"write {partition}": limits.partition_writes, "table": limits.table_writes}
         for name, size in buckets.items():
-            if not self._buckets.setdefault(name, Bucket(size, size)).takes(now_s, units):
+            if not self._buckets.setdefault(name, TokenBucket(size, size)).try_take(now_s, units):
                 raise TaskFailure("DynamoDB.ThrottlingException", "Throughput exceeds the current capacity")
 
-    def _started(self, parameters: dict[str, Any]) -> Any:
+    def _start_execution(self, parameters: dict[str, Any]) -> Any:
         name = parameters["Name"]
-        self.counted("starts")
-        if not self._admits(START):
+        self.count("starts")
+        if not self._is_within_quota(START):
             raise TaskFailure("StepFunctions.ThrottlingException", "Rate exceeded")
         if name in self.executions:
             raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", name)
         self.executions[name] = f"{ARN}:execution:{NAMES['connections']}:{name}"
-        self._calling.append(asyncio.ensure_future(self._calls()))
+        self._calling.append(asyncio.ensure_future(self._call_function()))
         # It claims its streams, as its first state does.
-        self.counted("units")
+        self.count("units")
         self.tables.update_item(
             TableName=CONTROL,
             Key=item_key(parameters["Input"]["pathParameters"]["streamId"], "lease"),

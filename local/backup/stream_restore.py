@@ -40,12 +40,12 @@ from handlers.store.typed_values import (
     read_text,
     size_bytes,
 )
-from local.backup.reading import NotRestored, Source, Tables, token
+from local.backup.backup_writer import count_events
 from local.backup.stage_places import Place
-from local.backup.taking import events_of
+from local.backup.stream_source import NotRestored, Source, Tables, fencing_token_of
 
 # Attributes of the execution, the group and the deployment that kept the stream, or of an earlier copy.
-_OF_THE_PLACE = (
+_PLACE_ATTRIBUTES = (
     *("execution", "holder", "expires_at_ms", "group", "group_fence", "joined", "code_version", "upgrade_mark"),
     *("moved_to", "restored_from"),
 )
@@ -57,7 +57,7 @@ TRIES = 8
 
 
 @dataclass
-class Restored:
+class RestoreCounts:
     """How many events are there now, and how many kept another body; `was_there` if there was nothing to do.
 
     The bodies of `gone` events were no longer at the source, where a reader gets none either.
@@ -70,7 +70,7 @@ class Restored:
     was_there: bool = False
 
 
-class Restoring:
+class StreamRestore:
     """Writes into `place`; `label` says where the streams come from. `check` raises after Ctrl-C."""
 
     def __init__(self, place: Place, label: str, check: Callable[[], None], *, replace: bool = False) -> None:
@@ -81,28 +81,28 @@ class Restoring:
             Table(place.dynamodb, place.events_table),
         )
 
-    def restore(self, source: Source, stream_id: str, *, ran: bool, dry_run: bool = False) -> Restored:
+    def restore(self, source: Source, stream_id: str, *, ran: bool, dry_run: bool = False) -> RestoreCounts:
         """Returns what was done; raises NotRestored, StoreUnavailable and UserError.
 
         `ran` says whether the stream was connected, or should have been: then the time since is a gap.
         """
-        control = source.control(stream_id)
+        control = source.control_records(stream_id)
         there = self.tables.lease(stream_id)
         if there is not None and read_text(there, "restored_from") == self._label:
             # `--replace` sets back what has run since, and leaves alone what this command has started.
             has_run = bool(control) and read_int(control[0], "generation") != read_int(there, "generation")
-            if not (self._replace and has_run) or held_by(self._place, there):
-                return Restored(was_there=True)
+            if not (self._replace and has_run) or running_execution(self._place, there):
+                return RestoreCounts(was_there=True)
         if not control:
             raise NotRestored("it no longer exists at the source")
-        self._judge(control, there)
-        restored = Restored()
+        self._check_target(control, there)
+        restored = RestoreCounts()
         if dry_run:
             return restored
         newest = find_segment(self._events, stream_id)
         for page in source.events(stream_id, control[0]):
             self._check()
-            self._put(source, stream_id, page, restored, -1 if newest is None else newest.number)
+            self._put_events(source, stream_id, page, restored, -1 if newest is None else newest.number)
         fence = max(
             read_int(control[0], "fence") or 0, read_int(there or {}, "fence") or 0, newest.fence if newest else 0
         )
@@ -111,11 +111,11 @@ class Restoring:
 
     # --- what is there ------------------------------------------------------------------------------------------------
 
-    def _judge(self, control: Sequence[Item], there: Item | None) -> None:
+    def _check_target(self, control: Sequence[Item], there: Item | None) -> None:
         if there is None:
             return
         control_record.check_lease(there)
-        if holder := held_by(self._place, there):
+        if holder := running_execution(self._place, there):
             raise NotRestored(f"it runs at {self._place.name} ({holder.rpartition(':')[2]}): stop it there first")
         fixed = control_record.fixed_partitions(there)
         if fixed not in (None, control_record.fixed_partitions(control[0])):
@@ -135,7 +135,9 @@ class Restoring:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def _put(self, source: Source, stream_id: str, page: Sequence[Item], restored: Restored, newest: int) -> None:
+    def _put_events(
+        self, source: Source, stream_id: str, page: Sequence[Item], restored: RestoreCounts, newest: int
+    ) -> None:
         items = [item for item in page if not has_expired(item, time.time_ns() // 1_000_000)]
         for anchor in [item for item in items if _is_log(item) and not is_segment(item)]:
             self._put_anchor(anchor)
@@ -144,28 +146,30 @@ class Restoring:
         new = [item for item in items if not _is_log(item)] + behind
         for item in new:
             if key := read_text(item, "object"):
-                if (body := source.content(stream_id, key)) is None:
+                if (body := source.read_body(stream_id, key)) is None:
                     restored.gone += 1
                     continue
                 self._place.objects.put(key, body)
                 restored.objects += 1
         # In an existing log, the numbers identify the segments; nothing may be written behind the end of another log.
         known = [item for item in segments if segment_number(item) <= newest]
-        if self._others(known):
+        if self._count_other_bodies(known):
             raise NotRestored(f"{self._place.name} has another log with this id: restore it into another stage")
         for first in range(0, len(new), STATEMENTS):
-            several = [_marked(item) for item in new[first : first + STATEMENTS]]
-            is_new = self._tried(partial(self._events.insert, several))
-            restored.kept += self._others([one for one, put in zip(several, is_new, strict=True) if not put])
-        restored.events += events_of(items)
+            several = [_add_mark(item) for item in new[first : first + STATEMENTS]]
+            is_new = self._retry(partial(self._events.insert, several))
+            restored.kept += self._count_other_bodies(
+                [one for one, put in zip(several, is_new, strict=True) if not put]
+            )
+        restored.events += count_events(items)
 
-    def _others(self, items: Sequence[Item]) -> int:
+    def _count_other_bodies(self, items: Sequence[Item]) -> int:
         """Returns how many of the items have another body there; a missing item has expired."""
         different = 0
         for first in range(0, len(items), KEYS):
             wanted = {(one["PK"]["S"], one["SK"]["S"]): one for one in items[first : first + KEYS]}
             keys = [{name: one[name] for name in ("PK", "SK")} for one in wanted.values()]
-            for found in self._tried(partial(self._read, keys)):
+            for found in self._retry(partial(self._read, keys)):
                 one = wanted[found["PK"]["S"], found["SK"]["S"]]
                 different += any(one.get(name) != found.get(name) for name in _BODY)
         return different
@@ -175,9 +179,9 @@ class Restoring:
 
     def _put_anchor(self, anchor: Item) -> None:
         condition, values = "attribute_not_exists(#number) OR #number < :number", {":number": anchor["number"]}
-        self._tried(partial(self._events.put, anchor, condition, values))
+        self._retry(partial(self._events.put, anchor, condition, values))
 
-    def _tried(self, request: Callable[[], Any]) -> Any:
+    def _retry(self, request: Callable[[], Any]) -> Any:
         """Returns the answer to a request, which is repeated because a new table needs time to reach its throughput."""
         for tries in range(TRIES):
             try:
@@ -197,12 +201,12 @@ class Restoring:
         if there is not None and self._replace:
             # Events of later connections may be gone, so the records of those connections prove nothing.
             fence_here, known = read_int(lease, "fence") or 0, {item["SK"]["S"] for item in records}
-            since = [item for item in self.tables.records(lease["PK"]["S"]) if token(item) >= fence_here]
+            since = [item for item in self.tables.records(lease["PK"]["S"]) if fencing_token_of(item) >= fence_here]
             since = [item for item in since if item["SK"]["S"] not in known]
             requests += [{"DeleteRequest": {"Key": {name: one[name] for name in ("PK", "SK")}}} for one in since]
         for first in range(0, len(requests), STATEMENTS):
             self._check()
-            self._tried(partial(self._write, {self._place.control_table: requests[first : first + STATEMENTS]}))
+            self._retry(partial(self._write, {self._place.control_table: requests[first : first + STATEMENTS]}))
         put = _restored_lease(lease, there, fence, ran=ran) | {"restored_from": {"S": self._label}}
         condition, values = IS_NEW, dict[str, Any]()
         if there is not None:
@@ -225,7 +229,7 @@ class Restoring:
             raise StoreUnavailable("AWS repeatedly left out items of BatchWriteItem")
 
 
-def held_by(place: Place, lease: Item) -> str:
+def running_execution(place: Place, lease: Item) -> str:
     """Returns the running execution that keeps the stream there; "" if there is none."""
     execution = read_text(lease, "execution") or ""
     if is_group(execution):
@@ -242,7 +246,7 @@ def held_by(place: Place, lease: Item) -> str:
 
 def _restored_lease(lease: Item, there: Item | None, fence: int, *, ran: bool) -> Item:
     """Returns the lease of a copy: without a holder and, if the stream `ran`, stopped since it was last seen."""
-    kept = {name: value for name, value in lease.items() if name not in _OF_THE_PLACE}
+    kept = {name: value for name, value in lease.items() if name not in _PLACE_ATTRIBUTES}
     kept["fence"] = number_value(fence)
     kept["released"] = number_value(max(read_int(lease, "connected") or 0, read_int(lease, "released") or 0))
     if read_text(there or {}, "order") == "none":
@@ -272,7 +276,7 @@ def _is_log(item: Item) -> bool:
     return bool(item["PK"]["S"].endswith(LOG_SUFFIX))
 
 
-def _marked(item: Item) -> Item:
+def _add_mark(item: Item) -> Item:
     """Returns the item with the mark if it fits into DynamoDB; without the mark a sink may get the event again."""
     bare = {name: value for name, value in item.items() if name not in _MARK}
     return bare | _MARK if size_bytes(bare) + _MARK_BYTES <= MAX_ITEM_BYTES else bare

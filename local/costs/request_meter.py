@@ -77,7 +77,7 @@ class Meter:
 
     def __init__(self, tables: Mapping[str, Table]) -> None:
         self._defined = tables
-        self.tables = MemoryDynamoDB(*tables, on_change=self._changed)  # methods of its own are not counted
+        self.tables = MemoryDynamoDB(*tables, on_change=self._record_change)  # methods of its own are not counted
         self._items: dict[tuple[str, Key], Item] = {}
         self._changes: list[tuple[str, Item | None, Item]] = []
         self.counts = Counts()
@@ -104,21 +104,21 @@ class Meter:
         elif operation == "GetItem":
             self._count_read(operation, request["TableName"], [request["Key"]], request)
         elif operation == "Query":
-            self._count_together(operation, request, answer["Items"])
+            self._count_query(operation, request, answer["Items"])
         elif operation == "DeleteItem":
             name, key = request["TableName"], key_of(request["Key"])
             # "The size of the deleted item"; no table with deletions has an index.
             self._count(name, operation, key[1]).write_units += refused_units(self._items.pop((name, key), None))
         else:
             name, key = request["TableName"], key_of(request.get("Key") or request["Item"])
-            self._count(name, operation, key[1]).write_units += self._changed_units()
+            self._count(name, operation, key[1]).write_units += self._take_changed_units()
         return answer
 
     def _count_statements(self, statements: list[dict[str, Any]], answers: list[dict[str, Any]]) -> None:
         """Counts each statement as a write; one whose key existed already counts as a refused condition."""
         name = str(answers[0].get("TableName"))
         count = self._count(name, "BatchExecuteStatement", "")
-        count.write_units += self._changed_units()
+        count.write_units += self._take_changed_units()
         for statement, answer in zip(statements, answers, strict=True):
             if "Error" in answer:
                 key = key_of(dict(zip(("PK", "SK"), statement["Parameters"], strict=False)))
@@ -131,21 +131,21 @@ class Meter:
         count = self._count(table, operation, keys[0]["SK"]["S"])
         count.read_units += read_units(sizes, consistent=request.get("ConsistentRead", False))
 
-    def _count_together(self, operation: str, request: dict[str, Any], items: list[Item]) -> None:
+    def _count_query(self, operation: str, request: dict[str, Any], items: list[Item]) -> None:
         values = request.get("ExpressionAttributeValues", {})
         prefix = values.get(":prefix", {}).get("S", request.get("IndexName", ""))
         sizes = [item_bytes(item) for item in items]
         units = read_units(sizes, consistent=request.get("ConsistentRead", False), together=True)
         self._count(request["TableName"], operation, prefix).read_units += units
 
-    def _changed_units(self) -> int:
+    def _take_changed_units(self) -> int:
         units = 0
         for name, before, after in self._changes:
             table = self._defined[name]
             units += write_units(before, after, table.indexes.values(), table.keys)
             self.counts.stored_bytes[name, ""] += stored_bytes(after) - stored_bytes(before)
             for index_name, index in table.indexes.items():
-                new, old = (stored_bytes(index.entry(item, table.keys)) for item in (after, before))
+                new, old = (stored_bytes(index.entry_of(item, table.keys)) for item in (after, before))
                 self.counts.stored_bytes[name, index_name] += new - old
         return units
 
@@ -155,7 +155,7 @@ class Meter:
         count.requests += 1
         return count
 
-    def _changed(self, table: str, key: Key, item: Any) -> None:
+    def _record_change(self, table: str, key: Key, item: Any) -> None:
         self._changes.append((table, self._items.get((table, key)), item))
         self._items[table, key] = item
 

@@ -1,6 +1,6 @@
-"""Talks on the socket of a trial or a probe like a function: the first messages, pings, and the close.
+"""Holds the conversation on the WebSocket of a trial or a probe as a function does: first messages, pings, the close.
 
-For a stream that is not a socket it sends nothing, and passes on what comes.
+For a stream that is not a socket it sends nothing, and passes on what arrives.
 """
 
 import time
@@ -17,22 +17,22 @@ from handlers.run.ports import random_mask
 from handlers.upstream.reader import Upstream
 
 
-class Talking:
+class SocketConversation:
     """The conversation with one upstream for a stream."""
 
     def __init__(self, profile: Profile, stream_id: str, secrets: Secrets, upstream: Upstream) -> None:
         self._talk = Conversation(profile, stream_id, secrets) if profile.is_socket else None
         self._upstream = upstream
 
-    def opened(self, answer: Opened, decoder: Decoder, cursor: str | None) -> None:
+    def begin(self, answer: Opened, decoder: Decoder, cursor: str | None) -> None:
         """Sends the first messages, to resume behind the cursor."""
         decoder.opens(answer.headers)
         if self._talk is not None:
             self._send(self._talk.begin(_now_ms(), cursor, answer.places))
 
     @property
-    def awaited(self) -> str:
-        """Says which first message has no answer yet, and what came instead; "" if none is awaited."""
+    def missing_answer(self) -> str:
+        """Describes the first message that has no answer yet, and what came instead; "" if none is awaited."""
         return (
             f"still no answer to {self._talk.awaited_message}"
             if self._talk is not None and self._talk.awaited_message
@@ -40,27 +40,29 @@ class Talking:
         )
 
     def wait_s(self, left_s: float) -> float:
-        """How long to wait for the next input, at most `left_s`."""
+        """Returns how long to wait for the next input, at most `left_s`."""
         due_ms = None if self._talk is None else self._talk.due_ms
         return left_s if due_ms is None else min(left_s, max(0.0, (due_ms - _now_ms()) / 1000))
 
-    def takes(self, decoded: Decoded, decoder: Decoder, failure: FramingError | None) -> tuple[Decoded, End | None]:
-        """The input that counts by now, and what ends the connection."""
+    def take_frames(
+        self, decoded: Decoded, decoder: Decoder, failure: FramingError | None
+    ) -> tuple[Decoded, End | None]:
+        """Returns the input that counts by now, and the end of the connection if there is one."""
         if self._talk is None:
             return decoded, None
         said, counted, end = self._talk.take_frames(_now_ms(), decoded, decoder, failure)
         self._send(said)
         return (counted if self._talk.is_connected else ()), end
 
-    def passes(self) -> End | None:
-        """Sends what is due by now; returns what ends the connection if an answer has not come in time."""
+    def send_due(self) -> End | None:
+        """Sends the messages that are due; returns the end of the connection if an answer has not come in time."""
         if self._talk is None:
             return None
         said, end = self._talk.due_messages(_now_ms())
         self._send(said)
         return end
 
-    def leaves(self) -> None:
+    def send_close(self) -> None:
         """Sends the close."""
         if self._talk is not None:
             self._send(self._talk.closing_messages())

@@ -41,7 +41,7 @@ class CreatedFunction:
     code: str = ""
 
 
-class Created:
+class CreatedFunctions:
     """The functions in `folder`."""
 
     def __init__(self, folder: Path) -> None:
@@ -52,15 +52,15 @@ class Created:
         return iter(sorted(self._known.values(), key=lambda one: one.function.name))
 
     def get(self, name: str) -> CreatedFunction | None:
-        """The function of this name, None if there is none."""
+        """Returns the function of this name, or None."""
         return self._known.get(name)
 
     def task_root(self, created: CreatedFunction) -> Path:
-        """The folder of its code."""
+        """Returns the folder of its code."""
         return self._folder / created.function.name / created.code
 
     def put(self, created: CreatedFunction, package: bytes) -> CreatedFunction:
-        """Keeps the function with the code of this zip, and replaces one of its name; raises BadPackage."""
+        """Saves the function with the code of this zip, and replaces one of the same name; raises BadPackage."""
         digest = hashlib.sha256(package).hexdigest()
         whole = replace(created, size=len(package), code=digest)
         # Each version of the code has its own folder, so running functions keep their files; later ones get the update.
@@ -70,17 +70,17 @@ class Created:
             shutil.rmtree(new, ignore_errors=True)
             _unpack(package, new)
             new.replace(place)
-        write_whole(place.with_name(_FILE), asdict(whole))
+        replace_json_file(place.with_name(_FILE), asdict(whole))
         self._known[created.function.name] = whole
         return whole
 
     def delete(self, name: str) -> bool:
-        """Whether there was such a function."""
+        """Removes the function; returns whether there was one."""
         shutil.rmtree(self._folder / name, ignore_errors=True)
         return self._known.pop(name, None) is not None
 
     def _read(self) -> Iterator[CreatedFunction]:
-        """The functions of an earlier run; replaced code is deleted."""
+        """Yields the functions of an earlier run; replaced code is deleted."""
         for file in self._folder.glob(f"*/{_FILE}"):
             try:
                 table = json.loads(file.read_text(encoding="utf-8"))
@@ -93,7 +93,7 @@ class Created:
             yield created
 
 
-def write_whole(file: Path, data: Any) -> None:
+def replace_json_file(file: Path, data: Any) -> None:
     """Replaces a file by these data as JSON; a reader never sees half of it."""
     new = file.with_suffix(".new")
     new.write_text(json.dumps(data), encoding="utf-8")

@@ -28,8 +28,8 @@ from handlers.profile.upstream_requests import request_of
 from handlers.run.ports import preparation_of
 from handlers.upstream.reader import Upstream
 from local import stages
-from local.profiles.profile_files import toml
-from local.profiles.talking import Talking
+from local.profiles.profile_files import to_toml
+from local.profiles.socket_conversation import SocketConversation
 
 MOST_S = 86_400
 # This many frames, and the first bytes, are enough to judge by.
@@ -41,16 +41,16 @@ MEMBER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True)
-class Address:
+class ProbedAddress:
     """The request: a GET, or a POST with a JSON body; and the first messages on a socket.
 
-    `trust` is needed unless its authority is a public one. `token` is the field of that name. `stage` has the secrets
-    that they refer to.
+    `trust` is needed unless the authority is a public one. `token` is the profile's field. `stage` has the secrets that
+    both refer to.
     """
 
     url: str
     body: str | None = None
-    says: tuple[str, ...] = ()
+    first_messages: tuple[str, ...] = ()
     trust: Trust | None = None
     token: Mapping[str, str] | None = None
     stage: str = "local"
@@ -61,14 +61,14 @@ class Address:
         return self.url.lower().startswith(("ws://", "wss://"))
 
     @property
-    def messages(self) -> list[Any]:
+    def parsed_messages(self) -> list[Any]:
         """The first messages in a profile's form, parsed if they are JSON."""
-        parsed = [(text, parse_json(text)) for text in self.says]
+        parsed = [(text, parse_json(text)) for text in self.first_messages]
         return [value if isinstance(value, dict | list) else text for text, value in parsed]
 
-    def table(self) -> dict[str, Any]:
-        """The fields of a profile for it."""
-        said = {"subscribe": [{"send": one} for one in self.messages]} if self.says else {}
+    def profile_fields(self) -> dict[str, Any]:
+        """Returns the fields of a profile for this address."""
+        said = {"subscribe": [{"send": one} for one in self.parsed_messages]} if self.first_messages else {}
         return (
             {"address": self.url}
             | said
@@ -76,13 +76,13 @@ class Address:
             | ({} if self.body is None else {"method": "POST", "body": self.body, "again": True})
         )
 
-    def with_query(self, name: str, value: str) -> "Address":
-        """The same with one more parameter."""
+    def with_query(self, name: str, value: str) -> "ProbedAddress":
+        """Returns the address with one more parameter."""
         return replace(self, url=with_query(self.url, name, value))
 
 
 @dataclass
-class Probe:
+class ProbeResult:
     """The result of one connection; `heartbeats_s` has the instants of bytes that are not frames.
 
     `end` says how a socket was closed; `secrets` are the values that were sent, which must not be written.
@@ -110,13 +110,15 @@ class Probe:
         return bodies if all(isinstance(body, dict) for body in bodies) else []
 
 
-def probe(address: Address, framing: str, seconds: float, cursor: str | None = None, most: int = _FRAMES) -> Probe:
-    """What arrives within these seconds, at most `most` frames.
+def probe(
+    address: ProbedAddress, framing: str, seconds: float, cursor: str | None = None, most: int = _FRAMES
+) -> ProbeResult:
+    """Returns what arrives within these seconds, at most `most` frames.
 
     Raises ProfileError for a bad address, StreamkeeperError for a secret that cannot be read.
     """
     # An address that is refused is refused for good; probing one's own machine is allowed.
-    table = {**address.table(), "framing": framing, "allow_private": True, "connect_timeout_s": 10}
+    table = {**address.profile_fields(), "framing": framing, "allow_private": True, "connect_timeout_s": 10}
     profile: Profile = replace(parse(_NAME, table, {}), tls=address.trust)
     secrets: Secrets = {}
     if profile.secrets:
@@ -129,15 +131,15 @@ def probe(address: Address, framing: str, seconds: float, cursor: str | None = N
     before = preparation_of(profile, _NAME, cursor, secrets, lambda: round(1000 * time.monotonic()), tokens)
     request = request_of(profile, _NAME, cursor, secrets)
     upstream = Upstream(request, connect_timeout_s=10, stall_after_s=max(1.0, seconds), before=before)
-    seen, until_s = Probe(secrets=tuple(secrets.values())), time.monotonic() + seconds
-    decoder, talking = profile.decoder(), Talking(profile, _NAME, secrets, upstream)
+    seen, until_s = ProbeResult(secrets=tuple(secrets.values())), time.monotonic() + seconds
+    decoder, talking = profile.decoder(), SocketConversation(profile, _NAME, secrets, upstream)
     upstream.start()
     try:
         while (left_s := until_s - time.monotonic()) > 0 and len(seen.frames) < most:
             arrival = upstream.get(left_s)
             if isinstance(arrival, Opened):
                 seen.status, seen.content_type = arrival.status, arrival.headers.get("content-type", "")
-                talking.opened(arrival, decoder, cursor)
+                talking.begin(arrival, decoder, cursor)
             elif isinstance(arrival, Closed):
                 seen.has_ended = True
                 if not seen.status:
@@ -145,18 +147,18 @@ def probe(address: Address, framing: str, seconds: float, cursor: str | None = N
                 elif arrival.reason == "rejected":
                     seen.problem = arrival.detail
                 break
-            elif isinstance(arrival, Chunk) and not _taken(seen, arrival.data, decoder, talking):
+            elif isinstance(arrival, Chunk) and not _read_chunk(seen, arrival.data, decoder, talking):
                 break
     finally:
-        talking.leaves()
+        talking.send_close()
         upstream.close()
     if not seen.status and not seen.problem:
         seen.problem = f"nothing answered within {seconds:g} s"
     return seen
 
 
-def _taken(seen: Probe, data: bytes, decoder: Decoder, talking: Talking) -> bool:
-    """Reads a chunk; false if it is invalid, or the socket was closed."""
+def _read_chunk(seen: ProbeResult, data: bytes, decoder: Decoder, talking: SocketConversation) -> bool:
+    """Reads a chunk; returns false if it is invalid, or if the socket was closed."""
     seen.first = (seen.first + data)[:_BYTES]
     try:
         frames = [frame for frame in as_frames(decoder.feed(data)) if not frame.is_comment]
@@ -164,7 +166,7 @@ def _taken(seen: Probe, data: bytes, decoder: Decoder, talking: Talking) -> bool
         seen.frames += as_frames(error.frames)
         return False
     seen.frames += frames
-    _, end = talking.takes([], decoder, None)
+    _, end = talking.take_frames([], decoder, None)
     if end is not None:
         seen.has_ended, seen.end = True, end.outcome.message
         return False
@@ -175,7 +177,7 @@ def _taken(seen: Probe, data: bytes, decoder: Decoder, talking: Talking) -> bool
     return True
 
 
-def seconds(text: str) -> float:
+def read_seconds(text: str) -> float:
     """The seconds to read, from the command line."""
     try:
         value = float(text)
@@ -186,7 +188,7 @@ def seconds(text: str) -> float:
     return value
 
 
-def answers(address: Address, seen: Probe) -> list[tuple[int, str] | None]:
+def find_answers(address: ProbedAddress, seen: ProbeResult) -> list[tuple[int, str] | None]:
     """Returns the answer to each first message, as its frame's place and a mark; None for a message without one.
 
     An answer repeats a value of the message, such as its id; or it is the next frame, and has other members than an
@@ -195,38 +197,40 @@ def answers(address: Address, seen: Probe) -> list[tuple[int, str] | None]:
     parsed, answered, first = [parse_json(frame.data) for frame in seen.frames], list[tuple[int, str] | None](), 0
     bodies: list[Mapping[str, Any]] = [body if isinstance(body, dict) else {} for body in parsed]
     usual = bodies[-1] if bodies else {}
-    for number, message in enumerate(address.messages, start=1):
-        said, later = set(_values(message)), set(_values(address.messages[number:]))
-        found = [at for at in range(first, len(bodies)) if not said.isdisjoint(_new(bodies[at], usual).values())]
+    for number, message in enumerate(address.parsed_messages, start=1):
+        said, later = set(_scalars_in(message)), set(_scalars_in(address.parsed_messages[number:]))
+        found = [
+            at for at in range(first, len(bodies)) if not said.isdisjoint(_own_members(bodies[at], usual).values())
+        ]
         if not found and first < len(bodies):
-            own, others = _new(bodies[first], usual), bodies[first + 1 :]
+            own, others = _own_members(bodies[first], usual), bodies[first + 1 :]
             same = any(all(name in one and one[name] == usual[name] for one in others) for name in own if name in usual)
             is_other = set(bodies[first]) != set(usual) or (len(others) > 1 and same)
             found = [first] if is_other and later.isdisjoint(own.values()) else []
         names = [
             name
             for at in found[:1]
-            for name, value in _new(bodies[at], usual).items()
+            for name, value in _own_members(bodies[at], usual).items()
             if (value in said or re.fullmatch(r"[A-Za-z_:-]+", str(value)))
             and not any(secret in str(value) for secret in seen.secrets)
         ]
         # A number that is repeated is the message's id; a text may be a version that every answer has.
         names.sort(key=lambda name: isinstance(bodies[found[0]][name], str))
-        answered.append((found[0], f'{{ "$.{names[0]}" = {toml(bodies[found[0]][names[0]])} }}') if names else None)
+        answered.append((found[0], f'{{ "$.{names[0]}" = {to_toml(bodies[found[0]][names[0]])} }}') if names else None)
         first = found[0] + 1 if names else first
     return answered
 
 
-def _new(body: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, str | int]:
-    """The texts and whole numbers among a body's members that an event has not."""
+def _own_members(body: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, str | int]:
+    """Returns the texts and whole numbers among a body's members that an event does not have."""
     own = {name: value for name, value in body.items() if MEMBER.fullmatch(name) and usual.get(name) != value}
     return {name: value for name, value in own.items() if isinstance(value, str) or type(value) is int}
 
 
-def _values(message: Any) -> Iterator[str | int]:
-    """All texts and whole numbers in a message."""
+def _scalars_in(message: Any) -> Iterator[str | int]:
+    """Yields all texts and whole numbers in a message."""
     if isinstance(message, dict | list):
         for one in message.values() if isinstance(message, dict) else message:
-            yield from _values(one)
+            yield from _scalars_in(one)
     elif isinstance(message, str) or type(message) is int:
         yield message
