@@ -182,7 +182,7 @@ class MapRun:
         return bool(self._waiting_indices) and len(self.report.running) < at_once and not over
 
     def _begin_some(self) -> None:
-        """Begin executions, a few in each pass of the event loop, so that others have turns; end the run after all."""
+        """Begin a few executions in each pass of the event loop, because others need turns; end the run after all."""
         self._is_begin_scheduled, few = False, iter(range(FEW))
         while self._can_begin() and next(few, None) is not None:
             try:
@@ -242,7 +242,7 @@ class MapRun:
     def _end(self, status: str) -> None:
         self.report.status = status
         self.report.stopped_ms = self.branch.clock.now_ms()
-        self.report.changed = lambda: None  # a reference to this run, in a cycle
+        self.report.changed = lambda: None  # the method refers to this run, so both would be in a cycle
         for execution in self.report.executions:
             if isinstance(execution, FormerExecution):
                 execution.pending = False
@@ -262,7 +262,7 @@ class MapRun:
         return within if self._batches is None else {**within, "items": []}
 
     def _record_places(self) -> None:
-        """Add where the executions stand, in lanes a few at a time; then the parent's end is complete."""
+        """Record where the executions stand, a few at a time in lanes; after the last, the parent's end is complete."""
         report, left, lanes = self.report, self._execution_records, self.branch.execution.lanes
         if left is not None:
             few = None if lanes is None else len(left) + RECORDED_AT_ONCE
@@ -280,7 +280,7 @@ class MapRun:
         self.branch.add_side_event("MapRunAborted", previous_id=previous_id)
 
     def kill(self) -> None:
-        """Abort the executions that still run; in lanes they end a few at a time, for ten thousand take 0.1 s."""
+        """Abort the executions that still run; in lanes they end a few at a time, so that others have turns."""
         report, lanes = self.report, self.branch.execution.lanes
         if report.status == "RUNNING" and self.branch.is_dead:
             self._end("ABORTED")

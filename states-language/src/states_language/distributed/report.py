@@ -96,7 +96,7 @@ class FormerExecution:
 
 @dataclass
 class MapRunReport:
-    """The report of a Map Run, which its redrives go on with.
+    """The report of a Map Run; its redrives continue it.
 
     status: RUNNING, SUCCEEDED, FAILED or ABORTED. tolerated_count, tolerated_percentage: how many items may fail, None
     for an absent field. batched: whether an execution may have several items. express: whether the executions are

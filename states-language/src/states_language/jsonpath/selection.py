@@ -113,7 +113,7 @@ class Path:
         except EvaluationError:
             if self.is_definite or root is MISSING:
                 return MISSING
-            raise  # an indefinite path that leads nowhere gives []
+            raise  # for another reason: an indefinite path that leads nowhere gives []
 
     def put(self, root: Any, value: Any) -> Any:
         """Return a copy of the data with the value at this Reference Path; the data itself does not change.
