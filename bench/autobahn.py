@@ -37,7 +37,7 @@ def echo_messages(address: str) -> Iterator[Any]:
         request_of(profile, "suite", None, {}),
         connect_timeout_s=10,
         stall_after_s=WAITS_S,
-        joins=profile.joins_chunks,
+        joins=profile.may_join_chunks,
         shares=reader.Share(reader.CHUNK_BYTES, MOST_BYTES),
     )
     upstream.start()

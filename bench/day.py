@@ -14,7 +14,7 @@ import pyarrow
 from pyarrow import parquet
 
 from bench.harness import Row, parse_options, show
-from handlers.profile.columns_field import of_profile
+from handlers.profile.columns_field import columns_of_profile
 from local.archive import columns, files, run
 from streamkeeper.bulk import HOUR_MS, instant_ms
 
@@ -45,7 +45,7 @@ QUERIES = {
 
 def write_day(folder: Path, events: int) -> None:
     """Write the hours that do not exist yet."""
-    schema = columns.make_table(of_profile("prices", PROFILE), {}, []).schema()
+    schema = columns.make_table(columns_of_profile("prices", PROFILE), {}, []).schema()
     for hour in range(24):
         place = folder / run.partition("prices", BEGIN_MS + hour * HOUR_MS)
         if not place.exists():

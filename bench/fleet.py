@@ -27,7 +27,7 @@ from bench import harness
 from bench.fleet_peers import data
 from bench.harness import Goal, Row, at_least, goal_if, parse_options, run, say, show
 from bench.stage import prepare_service
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.store.segment_reader import SegmentReader
 from local import stages
 from local.api_client.http_client import Api
@@ -250,7 +250,7 @@ async def _compare_events(peers: Peers, client: Any) -> Row:
             if missing[number] == set() and strange == twice == 0:
                 del missing[number]
         if missing:
-            say(__doc__, f"{counted(sum(map(len, missing.values())), 'event')} not stored yet")
+            say(__doc__, f"{plural(sum(map(len, missing.values())), 'event')} not stored yet")
             await asyncio.sleep(2)
     return {"sent": sum(map(len, report)), "lost": sum(map(len, missing.values())), "strange": strange, "twice": twice}
 
@@ -271,7 +271,7 @@ def _usd_month(options: argparse.Namespace) -> float:
 
 def goals(row: Row) -> list[Goal]:
     """Return the goals with their verdicts."""
-    name = counted(row["streams"], "stream")
+    name = plural(row["streams"], "stream")
     return [
         goal_if(name, "each was handed over, several times", row["handovers"] >= HANDOVERS),
         goal_if(name, "no stream without a connection", row["gaps"] == 0),

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from bench.function import start_function
 from bench.harness import Row, goal_if, parse_options, say, show
 from bench.upstreams import FRAMES, MIB, Plan
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 
 GOAL_MB, GROUP_GOAL_MB = 90, 110
 STORES = ("items", "log")
@@ -115,7 +115,7 @@ def main(argv: list[str] | None = None) -> int:
         rows.append(row)
     goal_mb, most_mb = GROUP_GOAL_MB if is_group else GOAL_MB, max(row["most_mb"] for row in rows)
     figures = {"goal_mb": goal_mb, "most_mb": most_mb, "share_mb": asked.share, "streams": asked.streams, "rows": rows}
-    what = counted(asked.streams, "stream") if is_group else "a function"
+    what = plural(asked.streams, "stream") if is_group else "a function"
     return show(asked, figures, [goal_if(what, f"below {goal_mb} MB: {most_mb} MB", most_mb < goal_mb)])
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from aws_lambda_powertools import Logger
 
 from handlers.api import status
-from handlers.api.answers import at
+from handlers.api.answers import to_iso
 from handlers.api.last_error import Retries
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.lambda_environment import TimedContext, now_ms, plain_aws
@@ -23,8 +23,8 @@ from handlers.connection.lease import LEASE_TTL_READS
 from handlers.fleet.fleet_records import FleetRecords
 from handlers.fleet.fleet_round import Round
 from handlers.fleet.fleet_steps import Ports, step
-from handlers.fleet.starting import start_stream
-from handlers.fleet.turns import AT_ONCE, Outcome, StreamRequest, most_per_s
+from handlers.fleet.request_pacing import AT_ONCE, Outcome, StreamRequest, most_per_s
+from handlers.fleet.stream_starts import start_stream
 from handlers.settings import FleetSettings
 from handlers.store.stream_records import StreamRecords
 
@@ -98,6 +98,6 @@ def start_client() -> Any:
 def request_stream(wanted: StreamRequest) -> tuple[Outcome, str]:
     """Starts or stops the stream; returns the outcome, and why it failed if it did."""
     if not wanted.is_connected:
-        store().stop(wanted.stream_id, at(now_ms()) or "", may_start=False)
+        store().stop(wanted.stream_id, to_iso(now_ms()) or "", may_start=False)
         return Outcome.DONE, ""
     return start_stream(start_client(), settings.start_machine_arn, wanted.stream_id)

@@ -24,9 +24,9 @@ from handlers.api import (
     stream_pages,
     views,
 )
-from handlers.api.answers import at, conditional, said, text_answer
+from handlers.api.answers import conditional_answer, reply, text_answer, to_iso
 from handlers.api.bill import cost
-from handlers.api.control_stage import Asked, ControlStage, late_after
+from handlers.api.control_stage import ApiCall, ControlStage, deadline_after
 from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, is_dry_run, parameters_of, query_of
 from handlers.aws.lambda_environment import LambdaContext
@@ -60,7 +60,7 @@ def handler(event: object, lambda_context: LambdaContext) -> Answer:
     logger.append_keys(request_id=lambda_context.aws_request_id, api_request_id=api_request_id)
     try:
         answer = _answer(method, stream_id, fields)
-        return conditional(answer, routes.read_header(fields, "if-none-match")) if method == "GET" else answer
+        return conditional_answer(answer, routes.read_header(fields, "if-none-match")) if method == "GET" else answer
     except ProfileError as error:
         problem = Problem("bad-stream-id", str(error), "streamId")
     except BadQuery as error:
@@ -70,7 +70,9 @@ def handler(event: object, lambda_context: LambdaContext) -> Answer:
         problem = _store_problem(error)
     except Problem as error:
         problem = error
-    return said(problem.status, problem.body(api_request_id), problem.headers | {"Content-Type": problems.CONTENT_TYPE})
+    return reply(
+        problem.status, problem.body(api_request_id), problem.headers | {"Content-Type": problems.CONTENT_TYPE}
+    )
 
 
 def _store_problem(error: StoreUnavailable) -> Problem:
@@ -97,116 +99,116 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
     if parts and route in _OF_EACH_PART:
         words = f"the stream {stream_id!r} is read in parts, each with its own answer: request {', '.join(parts)}"
         raise Problem("in-parts", words, "streamId")
-    return _ROUTES[route](Asked(stream_id, profile, query, fields, parts))
+    return _ROUTES[route](ApiCall(stream_id, profile, query, fields, parts))
 
 
-def _openapi(asked: Asked) -> Answer:
+def _openapi(call: ApiCall) -> Answer:
     from handlers.api.openapi import document
 
-    return said(200, document.document(routes.base(asked.fields)))
+    return reply(200, document.document(routes.base_path(call.fields)))
 
 
-def _status(asked: Asked) -> Answer:
+def _status(call: ApiCall) -> Answer:
     """200 with the stream's status, the problem of its profile, if any, and its sinks."""
-    answer = stage.parted().whole(asked.stream_id, asked.parts) if asked.parts else stage.status(asked)
-    if problem := stage.known.problem(asked.profile):
+    answer = stage.parted_streams().status(call.stream_id, call.parts) if call.parts else stage.status(call)
+    if problem := stage.known.problem(call.profile):
         answer |= {"reason": answer["reason"] or problem, "profile_problem": problem}
-    rows = stage.rows(asked, asked.parts or [asked.stream_id])
-    return said(200, answer | ({"delivery": rows} if rows else {}))
+    rows = stage.sink_rows(call, call.parts or [call.stream_id])
+    return reply(200, answer | ({"delivery": rows} if rows else {}))
 
 
-def _fleet(asked: Asked, *, is_put: bool = False) -> Answer:
+def _fleet(call: ApiCall, *, is_put: bool = False) -> Answer:
     """200 with the progress of the document; a PUT first begins to apply its own document."""
     from handlers.api import fleet_routes
     from handlers.fleet.fleet_records import FleetRecords
 
-    is_dry = is_dry_run(parameters_of(asked.query, ("dry_run",)), "apply")
+    is_dry = is_dry_run(parameters_of(call.query, ("dry_run",)), "apply")
     records, now_ms = FleetRecords(stage.client, stage.settings.control_table, is_dry=is_dry), stage.now_ms()
     if not is_put:
-        return said(200, fleet_routes.shown(records.read(), now_ms, is_dry=is_dry))
-    body, known = str(asked.fields.get("body") or ""), stage.known
-    wanted = fleet_routes.document(body, asked.header("content-type"), known.has, known.parts)
+        return reply(200, fleet_routes.progress_json(records.read(), now_ms, is_dry=is_dry))
+    body, known = str(call.fields.get("body") or ""), stage.known
+    wanted = fleet_routes.document(body, call.header("content-type"), known.has, known.parts)
     machine_arn = stage.settings.fleet_machine_arn
-    return said(200, fleet_routes.put(records, wanted, stage.states, machine_arn, now_ms, is_dry=is_dry))
+    return reply(200, fleet_routes.apply_document(records, wanted, stage.states, machine_arn, now_ms, is_dry=is_dry))
 
 
-def _sinks(asked: Asked) -> Answer:
+def _sinks(call: ApiCall) -> Answer:
     """200 with the stream's sinks, or with those of each of its parts."""
-    return said(200, {"stream": asked.stream_id, "sinks": stage.rows(asked, stage.started(asked))})
+    return reply(200, {"stream": call.stream_id, "sinks": stage.sink_rows(call, stage.started_streams(call))})
 
 
-def _command(asked: Asked) -> Answer:
+def _command(call: ApiCall) -> Answer:
     """200 with the stream's sinks, after a command to one of them, in each part of a stream in parts."""
-    streams = stage.started(asked)
-    from handlers.api.sinks import command, commanded
+    streams = stage.started_streams(call)
+    from handlers.api.sinks import parse_command, send_command
 
-    sinks = stage.known.sinks(asked.profile) if stage.settings.sinks_function else ()
-    wanted = command(asked.query, sinks, stage.now_ms())
-    if asked.parts and wanted["command"] == "skip" and not wanted["all"]:
+    sinks = stage.known.sinks(call.profile) if stage.settings.sinks_function else ()
+    wanted = parse_command(call.query, sinks, stage.now_ms())
+    if call.parts and wanted["command"] == "skip" and not wanted["all"]:
         # The refused event is in one part. In the other parts a skip would drop events that the sink accepts.
-        words = f"a single event is skipped in one part: request {', '.join(asked.parts)}; all=true skips in all"
+        words = f"a single event is skipped in one part: request {', '.join(call.parts)}; all=true skips in all"
         raise Problem("in-parts", words, "streamId")
-    commanded(stage.functions(), stage.settings.sinks_function, streams, wanted)
-    more = {"stream_id": asked.stream_id, "sink": wanted["sink"], "asked": wanted["command"]}
+    send_command(stage.functions(), stage.settings.sinks_function, streams, wanted)
+    more = {"stream_id": call.stream_id, "sink": wanted["sink"], "asked": wanted["command"]}
     logger.info("sink command requested", extra=more)
-    return _sinks(asked)
+    return _sinks(call)
 
 
-def _streams(asked: Asked) -> Answer:
+def _streams(call: ApiCall) -> Answer:
     """200 with a page of the streams that were ever started, as handlers/api/status.py builds it."""
-    request, is_late = status.LISTING.read(asked.query), late_after(PAGE_S)
+    request, is_late = status.LISTING.read(call.query), deadline_after(PAGE_S)
     # One more id than the page shows tells whether there is a next page.
     ids = stage.store.streams(request.after, request.limit + 1)
     read = stage.store.read_for_status(ids[: request.limit])
     page = status.page(
-        ids, lambda one: stage.known.beside(one, read(one)), request.limit, *stage.judged, is_late, stage.lag_ms
+        ids, lambda one: stage.known.enrich(one, read(one)), request.limit, *stage.timing, is_late, stage.lag_ms
     )
     if any(map(stage.known.parts, {row["stream"].partition(":")[0] for row in page["streams"]})):
-        page["streams"] = stage.parted().listed(page["streams"], stage.lag_ms)
-    return said(200, page)
+        page["streams"] = stage.parted_streams().merge_rows(page["streams"], stage.lag_ms)
+    return reply(200, page)
 
 
-def _events(asked: Asked) -> Answer:
+def _events(call: ApiCall) -> Answer:
     """200 with a page of events, as docs/store.md describes it, in the representation that the client accepts."""
-    is_late = late_after(PAGE_S)
-    request = event_pages.LISTING.read(asked.query, asked.header("last-event-id"))
-    kind = event_pages.representation(asked.header("accept"))
+    is_late = deadline_after(PAGE_S)
+    request = event_pages.LISTING.read(call.query, call.header("last-event-id"))
+    kind = event_pages.choose_media_type(call.header("accept"))
     if request.order and kind == event_pages.EVENT_STREAM:
         raise BadQuery("order", "an event stream is in order of arrival", "Leave order out, or ask for JSON.")
-    page = stream_pages.events(stage, asked, request, is_late)
+    page = stream_pages.events(stage, call, request, is_late)
     headers, text = event_pages.answer(kind, page, request)
     return text_answer(200, text, headers)
 
 
-def _delete(asked: Asked) -> Answer:
+def _delete(call: ApiCall) -> Answer:
     """202 once the stop request is recorded, with its consequences, also for a stream that has stopped already."""
-    requested_at = at(stage.now_ms())
+    requested_at = to_iso(stage.now_ms())
     assert requested_at is not None
-    for stream_id in asked.parts or (asked.stream_id,):
+    for stream_id in call.parts or (call.stream_id,):
         if stage.store.stop(stream_id, requested_at, may_start=False) is None:
-            if not stage.known.has(asked.profile):
-                raise stage.known.problem_without(stream_id, asked.profile)
+            if not stage.known.has(call.profile):
+                raise stage.known.problem_without(stream_id, call.profile)
             # Its first POST may be on its way.
             stage.store.stop(stream_id, requested_at, may_start=True)
         logger.info("stop requested", extra={"stream_id": stream_id})
-    is_whole = bool(asked.parts)
-    stream = stage.parted().whole(asked.stream_id, asked.parts) if is_whole else stage.status(asked, is_stop=True)
+    is_whole = bool(call.parts)
+    stream = stage.parted_streams().status(call.stream_id, call.parts) if is_whole else stage.status(call, is_stop=True)
     names = ("stream", "status", "reason", "execution", "stop_requested_at", "ended_at", "holder")
     shown = {name: stream[name] for name in names}
-    message = status_words.what_follows(stream, stage.renewed_ms // 1000)
+    message = status_words.stop_consequences(stream, stage.renewed_ms // 1000)
     if any(one["status"] == "stopping" for one in stream.get("parts", ())):
         message = "Each part stores what it has read and closes; its execution ends."
-    return said(202, {**shown, "message": message})
+    return reply(202, {**shown, "message": message})
 
 
-def _redrive(asked: Asked) -> Answer:
+def _redrive(call: ApiCall) -> Answer:
     """200 with the outcomes of the stream's dead-letter messages."""
-    if not asked.parts:
-        stage.layout(asked)
+    if not call.parts:
+        stage.layout(call)
     from handlers.redrive.redriving import Stage, redrive_stream
     from handlers.redrive.restore import Events
 
-    is_late, settings, tables = late_after(REDRIVE_S), stage.settings, stage.client
+    is_late, settings, tables = deadline_after(REDRIVE_S), stage.settings, stage.client
     redrive = Stage(
         stage.sqs(),
         settings.dead_letter_queue_url,
@@ -218,72 +220,72 @@ def _redrive(asked: Asked) -> Answer:
         REDRIVE_HELD_S,
         is_late,
     )
-    return said(200, redrive_stream(redrive, asked.stream_id, asked.parts))
+    return reply(200, redrive_stream(redrive, call.stream_id, call.parts))
 
 
-def _repair(asked: Asked) -> Answer:
+def _repair(call: ApiCall) -> Answer:
     """200 with the gaps that are repaired now; with `dry_run=true`, with the events that their repair would store."""
     from handlers.api import repair_route
 
     # One function at a time repairs the gaps of a profile, so the parts share the time.
     ends_s = time.monotonic() + repair_route.DRY_RUN_S
 
-    def repaired(one: Asked) -> dict[str, Any]:
+    def repaired(one: ApiCall) -> dict[str, Any]:
         stage.layout(one)
         return repair_route.answer(stage, one, ends_s)
 
-    if not asked.parts:
-        return said(200, repaired(asked))
-    every = [repaired(asked._replace(stream_id=part_id, parts=())) for part_id in stage.started(asked)]
+    if not call.parts:
+        return reply(200, repaired(call))
+    every = [repaired(call._replace(stream_id=part_id, parts=())) for part_id in stage.started_streams(call)]
     gaps = [gap for one in every for gap in one["gaps"]]
-    return said(200, {"stream": asked.stream_id, "is_dry_run": any(one["is_dry_run"] for one in every), "gaps": gaps})
+    return reply(200, {"stream": call.stream_id, "is_dry_run": any(one["is_dry_run"] for one in every), "gaps": gaps})
 
 
-def _machine(asked: Asked) -> Answer:
+def _machine(call: ApiCall) -> Answer:
     """200 with the states of the machine of the stream's execution, and the current ones."""
-    return said(200, views.newest_machine(stage.states, asked.stream_id, stage.readable(asked)))
+    return reply(200, views.newest_machine(stage.states, call.stream_id, stage.readable_records(call)))
 
 
-def _cost(asked: Asked) -> Answer:
+def _cost(call: ApiCall) -> Answer:
     """200 with an estimate of the cost of the stream, or of its parts together."""
-    if asked.parts:
-        return said(200, stage.parted().cost(asked.stream_id, asked.parts))
-    return said(200, cost(asked.stream_id, stage.readable(asked), *stage.judged[:2]))
+    if call.parts:
+        return reply(200, stage.parted_streams().cost(call.stream_id, call.parts))
+    return reply(200, cost(call.stream_id, stage.readable_records(call), *stage.timing[:2]))
 
 
-def _dead_letters(asked: Asked) -> Answer:
+def _dead_letters(call: ApiCall) -> Answer:
     """200 with the stream's messages in the dead-letter queue, or with its parts'."""
-    if not asked.parts:
-        stage.readable(asked)
-    url, is_late = stage.settings.dead_letter_queue_url, late_after(QUEUE_S)
-    messages, is_all = dead_letter_pages.received(stage.sqs(), url, is_late)
-    return said(200, dead_letter_pages.page(asked.stream_id, messages, is_all, asked.parts))
+    if not call.parts:
+        stage.readable_records(call)
+    url, is_late = stage.settings.dead_letter_queue_url, deadline_after(QUEUE_S)
+    messages, is_all = dead_letter_pages.receive_messages(stage.sqs(), url, is_late)
+    return reply(200, dead_letter_pages.page(call.stream_id, messages, is_all, call.parts))
 
 
-def _latest(asked: Asked) -> Answer:
+def _latest(call: ApiCall) -> Answer:
     """200 with the position from which the stream's newest events are read."""
-    if not asked.parts:
-        stage.readable(asked)
-    return said(200, views.latest(stage.store, stage.settings.events_table, asked.stream_id, asked.parts))
+    if not call.parts:
+        stage.readable_records(call)
+    return reply(200, views.latest_place(stage.store, stage.settings.events_table, call.stream_id, call.parts))
 
 
 # A stream that is read in parts does not have these routes; each of its parts does.
 _OF_EACH_PART = (f"GET {STREAM}/timeline", f"GET {STREAM}/machine")
 # These routes of a stream read their parameters themselves; its other routes have none.
 _WITH_PARAMETERS = (f"GET {STREAM}/events", f"GET {STREAM}/gaps", f"POST {STREAM}/sinks", f"POST {STREAM}/repair")
-_ROUTES: dict[str, Callable[[Asked], Answer]] = {
-    "GET /": lambda asked: routes.to_page(asked.fields) or said(200, routes.index(stage.profiles.names())),
+_ROUTES: dict[str, Callable[[ApiCall], Answer]] = {
+    "GET /": lambda call: routes.redirect_to_page(call.fields) or reply(200, routes.index(stage.profiles.names())),
     "GET /openapi.json": _openapi,
     "GET /connections": _streams,
     "GET /console": lambda _: routes.console(routes.PAGE),
-    "GET /console/{file}": lambda asked: routes.console(str((asked.fields.get("pathParameters") or {}).get("file"))),
+    "GET /console/{file}": lambda call: routes.console(str((call.fields.get("pathParameters") or {}).get("file"))),
     "GET /fleet": _fleet,
     "PUT /fleet": functools.partial(_fleet, is_put=True),
     f"GET {STREAM}": _status,
     f"DELETE {STREAM}": _delete,
     f"GET {STREAM}/events": _events,
-    f"GET {STREAM}/gaps": lambda asked: said(200, stream_pages.gap_list(stage, asked)),
-    f"GET {STREAM}/timeline": lambda asked: said(200, stream_pages.timeline(stage, asked)),
+    f"GET {STREAM}/gaps": lambda call: reply(200, stream_pages.gap_list(stage, call)),
+    f"GET {STREAM}/timeline": lambda call: reply(200, stream_pages.timeline(stage, call)),
     f"GET {STREAM}/machine": _machine,
     f"GET {STREAM}/cost": _cost,
     f"GET {STREAM}/dead-letters": _dead_letters,

@@ -1,6 +1,6 @@
 """Delivers stored events to sinks: notes what arrived, rings for each stream and sink, and answers the bells.
 
-Lambda calls it in four ways (handlers/deliver/delivering.py):
+Lambda calls it in four ways (handlers/deliver/delivery_steps.py):
 
     records of the table's stream   it sends events to quick sinks at once, notes the arrivals, and rings for the rest
     bells                           it delivers a stream's events to one sink, in a thread for each bell
@@ -32,13 +32,13 @@ from handlers.connection.inputs import LOG, Order
 from handlers.deliver.arrivals import Arrivals
 from handlers.deliver.bells import Bell, Bells, Place
 from handlers.deliver.contract import Tools, make_sender
-from handlers.deliver.delivering import Delivery
 from handlers.deliver.delivery_metrics import document, lag_document
 from handlers.deliver.delivery_records import SinkRecords
+from handlers.deliver.delivery_steps import Delivery
 from handlers.deliver.feed import Feed
-from handlers.deliver.operating import Command, Lag
 from handlers.deliver.sending import PARALLEL
 from handlers.deliver.shared_requests import SharedRequests
+from handlers.deliver.sink_commands import Command, Lag
 from handlers.deliver.sinks.lambda_function import INVOKE_S
 from handlers.deliver.table_records import oldest_ms
 from handlers.deliver.worker import DeliveryPorts, Letter, Worked

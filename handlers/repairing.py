@@ -16,8 +16,8 @@ from uuid import uuid4
 
 from aws_lambda_powertools import Logger
 
-from handlers.api.answers import at
-from handlers.api.figures import shown_repair
+from handlers.api.answers import to_iso
+from handlers.api.figures import repair_json
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.eks_tokens import sign_cluster_token
 from handlers.aws.error_translation import translate_errors
@@ -96,8 +96,8 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
         outcome = perform_needs(steps, lambda request: request(), lambda for_s: time.sleep(max(0, for_s)))
     finally:
         for stream, gap, repair in deps.done:
-            said = {"stream_id": stream, "from_at": at(gap.from_ms), "to_at": at(gap.to_ms)}
-            logger.info(f"gap {repair.state}", extra={**said, **shown_repair(repair)})
+            said = {"stream_id": stream, "from_at": to_iso(gap.from_ms), "to_at": to_iso(gap.to_ms)}
+            logger.info(f"gap {repair.state}", extra={**said, **repair_json(repair)})
     return {"status": outcome.status, "gaps": [_answer(gap, repair) for _, gap, repair in deps.done]}
 
 
@@ -120,7 +120,12 @@ def secrets_of(profile: Profile) -> Secrets:
 
 def alert(stream_id: str, gap: Gap, repair: Repair) -> None:
     """Notifies a person that a gap stays open, by a message in the dead-letter queue, which has an alarm."""
-    said = {"stream": stream_id, "from_at": at(gap.from_ms), "to_at": at(gap.to_ms), "repair": repair.state}
+    said = {
+        "stream": stream_id,
+        "from_at": to_iso(gap.from_ms),
+        "to_at": to_iso(gap.to_ms),
+        "repair": repair.state,
+    }
     with translate_errors("SendMessage"):
         body = json.dumps({**said, "reason": f"a gap could not be repaired: {repair.reason}"})
         sqs().send_message(QueueUrl=settings.dead_letter_queue_url, MessageBody=body)
@@ -130,5 +135,5 @@ tokens = OwnTokens(now_ms, RefreshTokens(client, settings.control_table), partia
 
 
 def _answer(gap: Gap, repair: Repair) -> dict[str, Any]:
-    span = {"from_at": at(gap.from_ms), "to_at": at(gap.to_ms)}
-    return {**span, "state": repair.state, "repair": shown_repair(repair)}
+    span = {"from_at": to_iso(gap.from_ms), "to_at": to_iso(gap.to_ms)}
+    return {**span, "state": repair.state, "repair": repair_json(repair)}

@@ -16,7 +16,7 @@ from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.executions import Pace
 from handlers.aws.lambda_environment import TimedContext, now_ms, plain_aws
 from handlers.settings import UpgradeSettings
-from handlers.upgrade.deployed import Clients
+from handlers.upgrade.deployed_versions import Clients
 from handlers.upgrade.upgrade_records import UpgradeRecords
 from handlers.upgrade.upgrade_steps import Work, step
 

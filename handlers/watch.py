@@ -22,7 +22,7 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from botocore.exceptions import BotoCoreError, ClientError
 
-from handlers.api.verdict import away as away_words
+from handlers.api.verdict import away_words as away_words
 from handlers.aws.clients import boto3_client
 from handlers.aws.clients import dynamodb as dynamodb_client
 from handlers.aws.error_translation import describe_error

@@ -2,9 +2,9 @@
 // code and a new definition reach streams by `streamkeeper upgrade`, a few first. Before the first deployment
 // that changes anything, it makes versions of what runs; the alias `stable` names the function's version, and the
 // control table the machine's. After a deployment or a rollback to another definition, it deploys the former one again
-// with a space at its end, and puts the stack's aside: handlers/upgrade/deployed.py continues from there. It refuses
-// both while an upgrade runs, because that judges what is deployed. A rollback makes no versions: what runs without
-// one may be what it should replace.
+// with a space at its end, and puts the stack's aside: handlers/upgrade/deployed_versions.py continues from there. It
+// refuses both while an upgrade runs, because that judges what is deployed. A rollback makes no versions: what runs
+// without one may be what it should replace.
 'use strict';
 
 const ALIAS = 'stable';

@@ -6,14 +6,14 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from os import PathLike
 from typing import Any, Literal, Self, cast
 
-from streamkeeper.bulk import FOR_EVER, Archive, Tables, from_tables, instant_ms, tables_of, written
+from streamkeeper.bulk import FOR_EVER, Archive, Tables, api_instant, instant_ms, pages_from_tables, tables_of
 from streamkeeper.event import Event
 from streamkeeper.exceptions import InvalidRequest
 from streamkeeper.follower import Checkpoint, FileCheckpoint, Place, follow
-from streamkeeper.following import by_its_clock
+from streamkeeper.following import instants_by_api_clock
 from streamkeeper.instants import NOW, Instant
 from streamkeeper.replies import Gap, Started, Status, Stopped, StreamRow
-from streamkeeper.retrying import Send, Wait, asking, performed
+from streamkeeper.retrying import Send, Wait, perform, request_steps
 from streamkeeper.stored import MOST, StoredEvents, pages
 from streamkeeper.transport import Transport, path_of, with_query
 
@@ -59,15 +59,15 @@ class Client:
 
     def status(self, stream_id: str) -> Status:
         """The status of a stream."""
-        return cast(Status, self._asked("GET", path_of(stream_id)))
+        return cast(Status, self._request("GET", path_of(stream_id)))
 
     def start(self, stream_id: str) -> Started:
         """Starts a stream; may be repeated."""
-        return cast(Started, self._asked("POST", path_of(stream_id)))
+        return cast(Started, self._request("POST", path_of(stream_id)))
 
     def stop(self, stream_id: str) -> Stopped:
         """Requests that a stream stops; may be repeated."""
-        return cast(Stopped, self._asked("DELETE", path_of(stream_id)))
+        return cast(Stopped, self._request("DELETE", path_of(stream_id)))
 
     def gaps(self, stream_id: str, since: Instant | None = None, until: Instant | None = None) -> Iterator[Gap]:
         """The gaps of a stream in this time."""
@@ -101,9 +101,9 @@ class Client:
                 "limit and order work only with the API, and after not with tables: give since and until."
             )
         from_ms, to_ms = (instant_ms(times[name]) if name in times else 0 for name in ("from", "to"))
-        return StoredEvents(stream_id, lambda: self._bulk(stream_id, from_ms, to_ms or FOR_EVER, after))
+        return StoredEvents(stream_id, lambda: self._archived_batches(stream_id, from_ms, to_ms or FOR_EVER, after))
 
-    def _bulk(self, stream_id: str, from_ms: int, to_ms: int, after: str) -> Iterator[Any]:
+    def _archived_batches(self, stream_id: str, from_ms: int, to_ms: int, after: str) -> Iterator[Any]:
         """The archive's batches, as far as it has all events; before and after that, pages from tables or the API."""
         at_ms = from_ms
         if self._archive is not None:
@@ -111,22 +111,22 @@ class Client:
             if not end_ms:
                 _LOG.warning("%s is no archive of %r: all is read elsewhere.", self._archive.address, stream_id)
             at_ms = min(max(from_ms, begin_ms), to_ms)
-            yield from self._rest(stream_id, from_ms, at_ms, after)
+            yield from self._pages_beyond_archive(stream_id, from_ms, at_ms, after)
             # While a slow reader is in the archive, it grows, and events expire elsewhere.
             while (end_ms := min(self._archive.span_ms(stream_id)[1], to_ms)) > at_ms:
                 yield from self._archive.batches(stream_id, at_ms, end_ms, after, self._jobs)
                 at_ms = end_ms
-        yield from self._rest(stream_id, at_ms, to_ms, after)
+        yield from self._pages_beyond_archive(stream_id, at_ms, to_ms, after)
 
-    def _rest(self, stream_id: str, from_ms: int, to_ms: int, after: str) -> Iterator[Any]:
+    def _pages_beyond_archive(self, stream_id: str, from_ms: int, to_ms: int, after: str) -> Iterator[Any]:
         """The pages of the tables, or of the API."""
         if from_ms >= to_ms:
             return iter(())
         if self._tables is not None:
             if isinstance(self._tables, str):
                 self._tables = tables_of(self._tables)
-            return from_tables(self._tables, stream_id, from_ms, to_ms, self._jobs)
-        query = {"from": written(from_ms), "to": written(to_ms) if to_ms < FOR_EVER else None, "after": after}
+            return pages_from_tables(self._tables, stream_id, from_ms, to_ms, self._jobs)
+        query = {"from": api_instant(from_ms), "to": api_instant(to_ms) if to_ms < FOR_EVER else None, "after": after}
         return (page["events"] for page in self._pages("events", path_of(stream_id, "/events"), query))
 
     def follow(
@@ -146,7 +146,7 @@ class Client:
         """
         if every_s <= 0:
             raise InvalidRequest("every_s must be more than 0.")
-        begin = by_its_clock(since or (None if after else NOW))
+        begin = instants_by_api_clock(since or (None if after else NOW))
         known = FileCheckpoint(checkpoint) if isinstance(checkpoint, str | PathLike) else checkpoint
         base = path_of(stream_id, "/events")
 
@@ -166,20 +166,22 @@ class Client:
         self.close()
 
     def _pages(self, of: str, path: str, query: Mapping[str, Any], left: int | None = None) -> Iterator[dict[str, Any]]:
-        return pages(lambda asked: self._asked("GET", with_query(path, asked), of), query, left)
+        return pages(lambda asked: self._request("GET", with_query(path, asked), of), query, left)
 
-    def _asked(self, method: str, path: str, page_of: str = "") -> dict[str, Any]:
-        return performed(asking(Send(method, path, page_of=page_of), self._patient_s), self._transport.send, _wait)
+    def _request(self, method: str, path: str, page_of: str = "") -> dict[str, Any]:
+        return perform(request_steps(Send(method, path, page_of=page_of), self._patient_s), self._transport.send, _wait)
 
     def _times(self, since: Instant | None, until: Instant | None, *, is_asked: bool = True) -> dict[str, str]:
         """The times of a query, by the clock of the API; if that is not asked, by this machine's."""
-        at, end = performed(by_its_clock(since, until), self._transport.send if is_asked else _silent, _wait)
+        at, end = perform(
+            instants_by_api_clock(since, until), self._transport.send if is_asked else _answer_nothing, _wait
+        )
         if at and end and at >= end:
             raise InvalidRequest(f"until ({end}) must be later than since ({at}).")
         return {name: one for name, one in (("from", at), ("to", end)) if one}
 
 
-def _silent(_request: Send) -> None:
+def _answer_nothing(_request: Send) -> None:
     """No answer, because nothing is sent."""
 
 

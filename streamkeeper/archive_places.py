@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from streamkeeper.dataframes import imported
+from streamkeeper.dataframes import import_package
 from streamkeeper.exceptions import InvalidRequest
 
 
@@ -38,11 +38,11 @@ class Folder:
 
     def write(self, name: str, content: bytes) -> None:
         """Writes or replaces the content."""
-        self._filled(name, lambda part: part.write_bytes(content)).replace(self.folder / name)
+        self._fill_file(name, lambda part: part.write_bytes(content)).replace(self.folder / name)
 
     def add(self, name: str, content: bytes) -> bool:
         """Writes the content if the name has none; returns whether it did."""
-        part = self._filled(name, lambda part: part.write_bytes(content))
+        part = self._fill_file(name, lambda part: part.write_bytes(content))
         try:
             os.link(part, self.folder / name)
         except FileExistsError:
@@ -55,13 +55,13 @@ class Folder:
 
     def put(self, name: str, file: Path) -> None:
         """Writes or replaces it with a file's content."""
-        self._filled(name, lambda part: shutil.copyfile(file, part)).replace(self.folder / name)
+        self._fill_file(name, lambda part: shutil.copyfile(file, part)).replace(self.folder / name)
 
     def remove(self, name: str) -> None:
         """Removes it."""
         (self.folder / name).unlink()
 
-    def _filled(self, name: str, fill: Callable[[Path], object]) -> Path:
+    def _fill_file(self, name: str, fill: Callable[[Path], object]) -> Path:
         path = self.folder / name
         path.parent.mkdir(self._mode, parents=True, exist_ok=True)
         # Readers of Parquet ignore names that begin with a dot.
@@ -148,4 +148,4 @@ def names_at(address: str) -> tuple[str, str] | None:
 def place_at(address: str) -> Place:
     """The place at an address; s3:// uses the AWS command line's settings. Raises InvalidRequest."""
     found = names_at(address)
-    return Folder(Path(address)) if found is None else Bucket(imported("boto3").client("s3"), *found)
+    return Folder(Path(address)) if found is None else Bucket(import_package("boto3").client("s3"), *found)

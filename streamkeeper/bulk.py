@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar, cast
 from urllib.parse import quote
 
 from streamkeeper.archive_places import place_at
-from streamkeeper.dataframes import COLUMNS, imported
+from streamkeeper.dataframes import COLUMNS, import_package
 from streamkeeper.exceptions import InvalidRequest, StreamkeeperError
 from streamkeeper.instants import instant
 
@@ -55,12 +55,12 @@ def tables_of(stage: str) -> Tables:
         raise StreamkeeperError(
             f"Reading tables needs the package {missing.name}, which `pip install streamkeeper` installs."
         ) from None
-    with said("The tables"):
+    with translate_errors("The tables"):
         return cast(Tables, reader.reader_of_stage(stage))
 
 
 @contextlib.contextmanager
-def said(what: str) -> Iterator[None]:
+def translate_errors(what: str) -> Iterator[None]:
     """An error of AWS or the system becomes a StreamkeeperError."""
     try:
         yield
@@ -70,9 +70,9 @@ def said(what: str) -> Iterator[None]:
         raise StreamkeeperError(f"{what} cannot be read: {problem}") from problem
 
 
-def from_tables(tables: Tables, stream_id: str, from_ms: int, to_ms: int, jobs: int) -> Iterator[Page]:
+def pages_from_tables(tables: Tables, stream_id: str, from_ms: int, to_ms: int, jobs: int) -> Iterator[Page]:
     """The events of this time in their order; several parts of the time are read at once."""
-    with said("The tables"):
+    with translate_errors("The tables"):
         if tables.is_by_key(stream_id):
             yield from tables.pages(stream_id, from_ms, to_ms)
             return
@@ -95,7 +95,7 @@ class Archive:
 
     def span_ms(self, stream_id: str) -> tuple[int, int]:
         """The time of which it has all events of the stream; (0, 0) if it has none. Raises StreamkeeperError."""
-        with said("The archive"):
+        with translate_errors("The archive"):
             content = self._place.read(state_of(stream_id))
         try:
             if content is None:
@@ -111,8 +111,8 @@ class Archive:
         """The events of this time after a position, in their order, as Arrow's record batches."""
         if after.startswith(("key.", "parts~")):
             raise InvalidRequest("This stream's archive has no order by time: give since instead of after.")
-        imported("pyarrow")
-        with said("The archive"):
+        import_package("pyarrow")
+        with translate_errors("The archive"):
             names = self._names(stream_id, from_ms, to_ms)
             yield from side_by_side(lambda name: self._read(name, from_ms, to_ms, after), names, jobs)
 
@@ -121,8 +121,8 @@ class Archive:
         return [name for name in files if from_ms - HOUR_MS < hour_ms(name) < to_ms]
 
     def _read(self, name: str, from_ms: int, to_ms: int, after: str) -> Iterator[Any]:
-        pyarrow, parquet = imported("pyarrow"), imported("pyarrow.parquet")
-        compute, moment = imported("pyarrow.compute"), pyarrow.timestamp("ms", tz="UTC")
+        pyarrow, parquet = import_package("pyarrow"), import_package("pyarrow.parquet")
+        compute, moment = import_package("pyarrow.compute"), pyarrow.timestamp("ms", tz="UTC")
         is_whole = from_ms <= hour_ms(name) and hour_ms(name) + HOUR_MS <= to_ms and not after
         with self._place.open(name) as file:
             for batch in parquet.ParquetFile(file).iter_batches(ROWS, columns=list(COLUMNS)):
@@ -177,7 +177,7 @@ def hour_ms(name: str) -> int:
     return instant_ms(f"{day}T{hour}:00:00+00:00")
 
 
-def written(at_ms: int) -> str:
+def api_instant(at_ms: int) -> str:
     """An instant in the form that the API takes."""
     return instant(datetime.fromtimestamp(at_ms / 1000, UTC))
 

@@ -18,7 +18,7 @@ def schema() -> Any:
 
     `part` is the stream of a part, for a stream that is read in parts; `repaired` says whether a repair fetched it.
     """
-    pyarrow = imported("pyarrow")
+    pyarrow = import_package("pyarrow")
     fields = [("position", pyarrow.string()), ("received_at", pyarrow.timestamp("ms", tz="UTC"))]
     fields += [(name, pyarrow.string()) for name in _TEXTS]
     fields += [("repaired", pyarrow.bool_()), ("bytes", pyarrow.binary())]
@@ -34,7 +34,7 @@ def row(event: Mapping[str, Any]) -> dict[str, Any]:
     return given | {"received_at": received_at, "part": event.get("stream"), "repaired": repaired, "bytes": data}
 
 
-def raw(row: Mapping[str, Any]) -> dict[str, Any]:
+def event_json(row: Mapping[str, Any]) -> dict[str, Any]:
     """The event of a row, in the API's JSON."""
     at = row["received_at"]
     event = {name: row[name] for name in COLUMNS[:-3] if row[name] is not None or name in ("id", "name")}
@@ -46,12 +46,12 @@ def raw(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def batch(page: list[dict[str, Any]]) -> Any:
     """A page as a pyarrow.RecordBatch."""
-    return imported("pyarrow").RecordBatch.from_pylist([row(event) for event in page], schema=schema())
+    return import_package("pyarrow").RecordBatch.from_pylist([row(event) for event in page], schema=schema())
 
 
 def pandas(pages: Iterable[list[dict[str, Any]]]) -> Any:
     """The pages as a pandas.DataFrame."""
-    frames = imported("pandas")
+    frames = import_package("pandas")
     # The same types, however many events there are.
     kinds = dict.fromkeys(("position", *_TEXTS), "string") | {"received_at": "datetime64[ms, UTC]", "repaired": "bool"}
 
@@ -63,7 +63,7 @@ def pandas(pages: Iterable[list[dict[str, Any]]]) -> Any:
     return frames.concat([frame(page) for page in pages] or [frame([])], ignore_index=True)
 
 
-def imported(name: str) -> Any:
+def import_package(name: str) -> Any:
     """Imports a package; raises a StreamkeeperError with the command that installs it."""
     try:
         return import_module(name)

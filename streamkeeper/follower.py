@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from streamkeeper.event import Event, event_of
 from streamkeeper.exceptions import StreamkeeperError
-from streamkeeper.following import Following, polling
+from streamkeeper.following import Following, poll_steps
 from streamkeeper.retrying import Outcome, Send, Steps, T, Wait
 
 try:
@@ -127,7 +127,7 @@ class Place:
         """Uses the saved place if there is one; otherwise it begins after `after`, at the instant of `begin`."""
         state = None if self._checkpoint is None else await asyncio.to_thread(self._checkpoint.load)
         if state is None:
-            [self.since] = await _performed(send, self._begin)
+            [self.since] = await _perform(send, self._begin)
             return
         try:
             stream_id, self.after, self.since = state["stream"], str(state["after"]), state["since"]
@@ -139,15 +139,15 @@ class Place:
 
     async def save(self, *, soon: bool = False) -> None:
         """Saves the place if it changed; with `soon`, only if the last save was at least SAVE_EVERY_S ago."""
-        if (due := self._due(soon)) is not None:
+        if (due := self._pending_save(soon)) is not None:
             await asyncio.to_thread(due)
 
     def save_now(self) -> None:
         """The same as `save`, for code that cannot await."""
-        if (due := self._due(False)) is not None:
+        if (due := self._pending_save(False)) is not None:
             due()
 
-    def _due(self, soon: bool) -> Callable[[], None] | None:
+    def _pending_save(self, soon: bool) -> Callable[[], None] | None:
         now_s = time.monotonic()
         is_known = self._saved == (self.after, self.since)
         if self._checkpoint is None or is_known or (soon and now_s - self._saved_s < SAVE_EVERY_S):
@@ -164,7 +164,7 @@ async def follow(send: Sender, path: PagePath, place: Place, every_s: float) -> 
     following = Following(place.after)
     try:
         while True:
-            for raw in await _performed(send, polling(following, lambda after: path(after, place.since), every_s)):
+            for raw in await _perform(send, poll_steps(following, lambda after: path(after, place.since), every_s)):
                 yield event_of(place.stream_id, raw)
                 # The consumer has finished this one. A late event stands before others, and the place never goes back.
                 place.after = following.later(place.after, following.resume(raw["position"]))
@@ -177,7 +177,7 @@ async def follow(send: Sender, path: PagePath, place: Place, every_s: float) -> 
             place.save_now()
 
 
-async def _performed(send: Sender, steps: Steps[T]) -> T:
+async def _perform(send: Sender, steps: Steps[T]) -> T:
     """As `performed`, without blocking."""
     outcome: Outcome = None
     while True:
@@ -192,10 +192,10 @@ async def _performed(send: Sender, steps: Steps[T]) -> T:
                 _LOG.warning("%s", step.why)
             await asyncio.sleep(step.seconds)
         else:
-            outcome = await _sent(send, step)
+            outcome = await _send(send, step)
 
 
-async def _sent(send: Sender, step: Send) -> Outcome:
+async def _send(send: Sender, step: Send) -> Outcome:
     """Sends a request in a thread of its own; cancelled, it does not wait for the answer.
 
     asyncio has few threads, which others need too, and the end of a program would wait for them.

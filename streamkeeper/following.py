@@ -14,7 +14,7 @@ from typing import Any
 
 from streamkeeper.exceptions import InvalidRequest, Refused
 from streamkeeper.instants import Instant, http_date, instant, is_ago
-from streamkeeper.retrying import Reply, Send, Steps, Wait, asking
+from streamkeeper.retrying import Reply, Send, Steps, Wait, request_steps
 
 # How long after its arrival an event may be written, and how often the latest events are read again.
 LATE_MS, AGAIN_MS = 15_000, 10_000
@@ -78,7 +78,7 @@ class Following:
         if self._by_arrival and self._next == self.place:
             if self._began_ms is not None:
                 # That is over. New events have their turn now; those that came meanwhile are read again next time.
-                self._start = _later(self._start, _earlier(self._until, LATE_MS))
+                self._start = _later_position(self._start, _move_back(self._until, LATE_MS))
                 self._sure_ms, self._again_ms, self._began_ms = self._began_ms, now_ms + AGAIN_MS, None
             if now_ms >= self._again_ms:
                 self._began_ms, self._until = now_ms, self.place
@@ -92,27 +92,27 @@ class Following:
         self.is_known = True
         self._sure_ms, self._answered_ms = min(self._sure_ms, now_ms), now_ms
         events: list[dict[str, Any]] = page["events"]
-        fresh = [event for event in events if _own(event["position"]) not in self._recent]
+        fresh = [event for event in events if _part_and_place(event["position"]) not in self._recent]
         last = page["next"] or (events[-1]["position"] if events else "")
         if events and "order" not in page:
             self._by_arrival = any(map(_is_instant, events))
         self.place = self.later(self.place, last or self.place)
         self._next, self.is_behind = page["next"] or self.place, page["next"] is not None
         if self._by_arrival:
-            self._recent |= {_own(one["position"]) for one in fresh}
+            self._recent |= {_part_and_place(one["position"]) for one in fresh}
         return fresh
 
     def later(self, place: str, position: str) -> str:
         """The later of a place and a position that was read after it; that position if nothing is ever read again."""
         # Positions of events by key cannot be compared as text.
-        return _later(place, position) if self._by_arrival else position
+        return _later_position(place, position) if self._by_arrival else position
 
     def resume(self, position: str) -> str:
         """Where another follower must begin to miss nothing, once all events up to `position` were taken."""
         if not (self._by_arrival and position):
             return position
         # After an outage, the events of before it are far behind the newest.
-        return _later(self._start, _earlier(position, LATE_MS + self._answered_ms - self._sure_ms))
+        return _later_position(self._start, _move_back(position, LATE_MS + self._answered_ms - self._sure_ms))
 
 
 def passed_ms() -> int:
@@ -121,7 +121,7 @@ def passed_ms() -> int:
     return ns // 1_000_000
 
 
-def by_its_clock(*written: Instant | None) -> Steps[list[str | None]]:
+def instants_by_api_clock(*written: Instant | None) -> Steps[list[str | None]]:
     """The step to these instants in the API's form; raises InvalidRequest at once for any other value.
 
     "How long ago" is counted by the clock of the API, which the Date of an answer shows: if this machine's clock is
@@ -131,10 +131,10 @@ def by_its_clock(*written: Instant | None) -> Steps[list[str | None]]:
         instants = [None if one is None else instant(one) for one in written]
     except ValueError as mistake:
         raise InvalidRequest(f"{mistake}.") from None
-    return _corrected([(at, is_ago(one)) for at, one in zip(instants, written, strict=True)])
+    return _correct_instants([(at, is_ago(one)) for at, one in zip(instants, written, strict=True)])
 
 
-def _corrected(instants: Sequence[tuple[str | None, bool]]) -> Steps[list[str | None]]:
+def _correct_instants(instants: Sequence[tuple[str | None, bool]]) -> Steps[list[str | None]]:
     """The step to these instants by the clock of the API; each comes with whether this machine's clock gave it."""
     ahead = timedelta()
     if any(is_given for _, is_given in instants):
@@ -149,7 +149,7 @@ def _corrected(instants: Sequence[tuple[str | None, bool]]) -> Steps[list[str | 
     ]
 
 
-def polling(following: Following, path: Callable[[str], str], every_s: float) -> Steps[list[dict[str, Any]]]:
+def poll_steps(following: Following, path: Callable[[str], str], every_s: float) -> Steps[list[dict[str, Any]]]:
     """The steps to the next page; returns its new events. `path` makes a path from the position after which to read.
 
     An API that has answered before is tried again however long it is away. A stream that was started a moment ago does
@@ -161,7 +161,7 @@ def polling(following: Following, path: Callable[[str], str], every_s: float) ->
     while True:
         try:
             request = Send("GET", path(following.after(passed_ms())), page_of="events")
-            page = yield from asking(request, math.inf, is_known=following.is_known)
+            page = yield from request_steps(request, math.inf, is_known=following.is_known)
             events = following.take(page, now_ms := passed_ms())
             if (slow := following.slow(now_ms)) is not None:
                 yield Wait(0, _SLOW.format(*slow))
@@ -181,29 +181,29 @@ def _places(position: str) -> dict[str, str]:
     return {one[:_TAG]: one[_TAG:] for one in position.removeprefix(_PARTS).split("~")}
 
 
-def _own(position: str) -> tuple[str, str]:
+def _part_and_place(position: str) -> tuple[str, str]:
     """The part and the place in it of an event with this position: they stand first."""
     return next(iter(_places(position).items()), ("", ""))
 
 
-def _written(places: Mapping[str, str]) -> str:
+def _position_of(places: Mapping[str, str]) -> str:
     return places[""] if "" in places else _PARTS + "~".join(f"{part}{place}" for part, place in places.items())
 
 
-def _later(one: str, other: str) -> str:
+def _later_position(one: str, other: str) -> str:
     """The later of two positions: in each part, the later place."""
     places, others = _places(one), _places(other)
     if not places or not others:
         return one or other
-    return _written(others | {part: max(place, others.get(part, "")) for part, place in places.items()})
+    return _position_of(others | {part: max(place, others.get(part, "")) for part, place in places.items()})
 
 
-def _earlier(position: str, by_ms: int) -> str:
+def _move_back(position: str, by_ms: int) -> str:
     """The position so long before."""
-    return _written({part: _before(place, by_ms) for part, place in _places(position).items()})
+    return _position_of({part: _move_place_back(place, by_ms) for part, place in _places(position).items()})
 
 
-def _before(place: str, by_ms: int) -> str:
+def _move_place_back(place: str, by_ms: int) -> str:
     number = int(place[:15])
     # A stream that went over to a log has greater numbers than any instant, and a log is never read twice.
     return place if number >= LOG_FROM else f"{max(0, number - by_ms):015d}/{0:012d}/{0:012d}"
@@ -212,4 +212,4 @@ def _before(place: str, by_ms: int) -> str:
 def _is_instant(event: Mapping[str, Any]) -> bool:
     """Whether its position begins with its time of arrival; in a log, a position begins with a segment's number."""
     received = datetime.fromisoformat(event["received_at"])
-    return int(_own(event["position"])[1][:15]) == round(received.timestamp() * 1000)
+    return int(_part_and_place(event["position"])[1][:15]) == round(received.timestamp() * 1000)

@@ -64,7 +64,7 @@ def once(
     """Passes on each event whose key was not seen. Without `seen` it remembers the newest million keys, in memory."""
     if isinstance(events, AsyncIterable):
         return _async_once(events, seen)
-    return _once(events, seen)
+    return _sync_once(events, seen)
 
 
 def _name(event: Event) -> str:
@@ -72,7 +72,7 @@ def _name(event: Event) -> str:
     return f"{event.part or event.stream}\n{event.key}"
 
 
-def _once(events: Iterable[Event], given: Seen | None) -> Iterator[Event]:
+def _sync_once(events: Iterable[Event], given: Seen | None) -> Iterator[Event]:
     with nullcontext(given) if given is not None else Seen() as seen:
         for event in events:
             if _name(event) not in seen:

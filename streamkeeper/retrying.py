@@ -67,7 +67,7 @@ Outcome = Reply | StreamkeeperError | None
 Steps = Generator[Send | Wait, Outcome, T]
 
 
-def performed(steps: Steps[T], send: Callable[[Send], Outcome], wait: Callable[[Wait], None]) -> T:
+def perform(steps: Steps[T], send: Callable[[Send], Outcome], wait: Callable[[Wait], None]) -> T:
     """Performs the steps one after the other; returns their result, or raises their error."""
     outcome: Outcome = None
     while True:
@@ -81,7 +81,7 @@ def performed(steps: Steps[T], send: Callable[[Send], Outcome], wait: Callable[[
         outcome = send(step) if isinstance(step, Send) else None
 
 
-def asking(request: Send, patient_s: float, *, is_known: bool = False) -> Steps[dict[str, Any]]:
+def request_steps(request: Send, patient_s: float, *, is_known: bool = False) -> Steps[dict[str, Any]]:
     """The steps of a request; returns the answer's JSON, or raises the error of the last try.
 
     If the address `is_known` as an API's, another answer, such as a proxy's page, is an outage.

@@ -34,24 +34,24 @@ class StoredEvents:
         self._stream_id, self._pages = stream_id, pages
 
     def __iter__(self) -> Iterator[Event]:
-        for page in self._lists():
+        for page in self._event_lists():
             yield from (event_of(self._stream_id, raw) for raw in page)
 
     def batches(self) -> Iterator[Any]:
         """All events as pyarrow.RecordBatches of up to 1,000; only a few are in memory at a time."""
-        dataframes.imported("pyarrow")
+        dataframes.import_package("pyarrow")
         for page in self._pages():
             yield dataframes.batch(page) if isinstance(page, list) else page
 
     def to_arrow(self) -> Any:
         """All events as a pyarrow.Table, in memory; raises StreamkeeperError if pyarrow is not installed."""
-        return dataframes.imported("pyarrow").Table.from_batches(self.batches(), schema=dataframes.schema())
+        return dataframes.import_package("pyarrow").Table.from_batches(self.batches(), schema=dataframes.schema())
 
     def to_pandas(self) -> Any:
         """All events as a pandas.DataFrame, in memory; raises StreamkeeperError if pandas is not installed."""
-        dataframes.imported("pandas")
-        return dataframes.pandas(self._lists())
+        dataframes.import_package("pandas")
+        return dataframes.pandas(self._event_lists())
 
-    def _lists(self) -> Iterator[list[dict[str, Any]]]:
+    def _event_lists(self) -> Iterator[list[dict[str, Any]]]:
         for page in self._pages():
-            yield page if isinstance(page, list) else [dataframes.raw(row) for row in page.to_pylist()]
+            yield page if isinstance(page, list) else [dataframes.event_json(row) for row in page.to_pylist()]

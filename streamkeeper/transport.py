@@ -27,7 +27,7 @@ class Transport:
 
     def __init__(self, url: str, key: str | None, timeout_s: float) -> None:
         self.url = url.rstrip("/")
-        self.address = address = _parsed(self.url)
+        self.address = address = _parse_url(self.url)
         self.origin = f"{address.scheme}://{address.netloc}"
         if not _KEY.fullmatch(key or ""):
             raise InvalidRequest("A key has only ASCII letters, digits and signs; this one has other characters.")
@@ -99,7 +99,7 @@ def _pool(address: Url, timeout_s: float) -> urllib3.PoolManager:
         raise InvalidRequest("The proxy of the environment must be like http://proxy.example.org:3128.") from None
 
 
-def _parsed(url: str) -> Url:
+def _parse_url(url: str) -> Url:
     try:
         address = parse_url(url)
     except LocationParseError:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from tests.import_graph import ALL, MODULES, READERS, ROOT, distances, importers, inside, is_test
 
 WITHIN_S, SERVICE_S = 40.0, 15.0
@@ -115,8 +115,8 @@ class Minute:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Counts what was left out."""
         files = len({one.partition("::")[0] for one in self._left})
-        late = f"{counted(len(self._left), 'test')} of {counted(files, 'file')}" if self._left else ""
-        farther = f"all of {counted(self._farther, 'file')} farther away" if self._farther else ""
+        late = f"{plural(len(self._left), 'test')} of {plural(files, 'file')}" if self._left else ""
+        farther = f"all of {plural(self._farther, 'file')} farther away" if self._farther else ""
         if late or farther:
             both = " and ".join(filter(None, (late, farther)))
             terminalreporter.write_line(f"LEFT OUT {both}: `make test` runs them")

@@ -40,7 +40,7 @@ _TAG = re.compile(r'(?:W/)?("[\x21\x23-\x7e\x80-\xff]*")')
 _KEPT = ("Cache-Control", "ETag", "Vary", "Link")
 
 
-def at(instant_ms: int | None) -> str | None:
+def to_iso(instant_ms: int | None) -> str | None:
     """Returns the instant as a text; None for None, and for an impossible one, which a damaged record may have."""
     if instant_ms is None:
         return None
@@ -51,7 +51,7 @@ def at(instant_ms: int | None) -> str | None:
     return text.replace("+00:00", "Z")
 
 
-def laid_out(value: Any, indent: int = 0, before: int = 0, width: int = WIDTH) -> str:
+def format_json(value: Any, indent: int = 0, before: int = 0, width: int = WIDTH) -> str:
     """Returns the value as JSON, without a line end; `indent` blanks and `before` more characters precede it."""
     line = json.dumps(value, ensure_ascii=False)
     # One for the comma after it.
@@ -60,14 +60,16 @@ def laid_out(value: Any, indent: int = 0, before: int = 0, width: int = WIDTH) -
     inner = indent + 2
     if isinstance(value, dict):
         names = [f"{json.dumps(name, ensure_ascii=False)}: " for name in value]
-        lines = [name + laid_out(one, inner, len(name), width) for name, one in zip(names, value.values(), strict=True)]
+        lines = [
+            name + format_json(one, inner, len(name), width) for name, one in zip(names, value.values(), strict=True)
+        ]
     else:
-        lines = [laid_out(one, inner, 0, width) for one in value]
+        lines = [format_json(one, inner, 0, width) for one in value]
     blanks = "\n" + " " * inner
     return f"{line[0]}{blanks}{f',{blanks}'.join(lines)}\n{' ' * indent}{line[-1]}"
 
 
-def conditional(answer: Mapping[str, Any], if_none_match: str) -> dict[str, Any]:
+def conditional_answer(answer: Mapping[str, Any], if_none_match: str) -> dict[str, Any]:
     """Returns the answer to a GET with its tag; a 304 without a body where `if_none_match` has that tag."""
     if answer["statusCode"] != 200:
         return dict(answer)
@@ -80,9 +82,9 @@ def conditional(answer: Mapping[str, Any], if_none_match: str) -> dict[str, Any]
     return {"statusCode": 304, "headers": {name: headers[name] for name in _KEPT if name in headers}, "body": ""}
 
 
-def said(code: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+def reply(code: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Returns the answer with this status and JSON, as the Lambda proxy takes it."""
-    return text_answer(code, f"{laid_out(body)}\n", {"Content-Type": JSON, **(headers or {})})
+    return text_answer(code, f"{format_json(body)}\n", {"Content-Type": JSON, **(headers or {})})
 
 
 def text_answer(code: int, body: str, headers: Mapping[str, str]) -> dict[str, Any]:

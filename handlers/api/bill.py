@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from handlers.api.answers import at
+from handlers.api.answers import to_iso
 from handlers.api.connection_records import Connections, Records
 from handlers.api.figures import reaches_start
 
@@ -49,19 +49,19 @@ def cost(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> d
         shown_ms = max(1, to_ms - run[0].claimed_ms)
         events = round(events * max(1.0, (to_ms - from_ms) / shown_ms))
     table = rates()
-    connected_usd = hours * (table["stream_hour_usd"] - table["shared_hour_usd"] * (1 - 1 / records.together))
-    events_usd = events / MILLION * table["million_events_usd"][records.stored_as]
+    connected_usd = hours * (table["stream_hour_usd"] - table["shared_hour_usd"] * (1 - 1 / records.group_size))
+    events_usd = events / MILLION * table["million_events_usd"][records.storage_form]
     month_usd = (connected_usd + events_usd) / hours * MONTH_HOURS if hours and lease.execution else 0.0
     return {
         "stream": stream_id,
-        "from_at": at(from_ms or None),
-        "to_at": at(to_ms),
+        "from_at": to_iso(from_ms or None),
+        "to_at": to_iso(to_ms),
         "about_usd": round(connected_usd + events_usd, 6),
         "forecast_month_usd": round(month_usd, 2),
         "parts": {"connected_usd": round(connected_usd, 6), "events_usd": round(events_usd, 6)},
         "hours": round(hours, 3),
         "events": events,
-        "stored_as": records.stored_as,
+        "stored_as": records.storage_form,
         "rates": table,
     }
 

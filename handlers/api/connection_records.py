@@ -72,10 +72,10 @@ class Records:
     are those of the newest gaps that are written down, each beside its gap. `is_all` is whether there is no older
     connection than these; those from before `kept_since_ms` may have expired. Losses from before `losses_since_ms` are
     not among these. `damage` names the attributes of the lease that cannot be read. `group` is the one in which it
-    shares a function, "" for none, and `together` how many streams share it. `epoch` is the newest of its keys,
+    shares a function, "" for none, and `group_size` how many streams share it. `epoch` is the newest of its keys,
     `logged_ms` when its log was last appended to, 0 if it has none or that was not read. `was_answered` is whether any
-    connection was. `stored_as` is how its events are stored, in the words of the rates. By its profile the upstream
-    goes back `keeps_ms`, 0 if unknown, and is requested only once if `is_once`.
+    connection was. `storage_form` is how its events are stored, in the words of the rates. By its profile the upstream
+    goes back `upstream_keeps_ms`, 0 if unknown, and is requested only once if `is_once`.
     """
 
     lease: Lease
@@ -88,14 +88,14 @@ class Records:
     kept_since_ms: int = 0
     damage: tuple[str, ...] = ()
     group: str = ""
-    together: int = 1
+    group_size: int = 1
     epoch: Epoch = NO_EPOCH
     logged_ms: int = 0
     was_answered: bool = False
     losses_since_ms: int = 0
     repairs: Sequence[tuple[Gap, Repair]] = ()
-    stored_as: str = "items"
-    keeps_ms: int = 0
+    storage_form: str = "items"
+    upstream_keeps_ms: int = 0
     is_once: bool = False
 
     @property
@@ -125,7 +125,7 @@ class Connections:
         return next((one for one in self.open if one.fence == self.lease.connected_token), None)
 
     @property
-    def has_its_answer(self) -> bool:
+    def has_only_answer(self) -> bool:
         """Returns whether no start can bring more: the upstream has answered what must be requested only once."""
         return self.is_once and (self._was_answered or any(one.opened_ms is not None for one in self.all))
 
@@ -145,7 +145,7 @@ class Connections:
         return one.execution == self.lease.execution or one.claimed_ms >= self.lease.started_at_ms
 
     @property
-    def parted_ms(self) -> int | None:
+    def between_runs_ms(self) -> int | None:
         """Returns an instant between the last stop and the start after it; None if no stop came before the start.
 
         No connection claims the stream in between, so the middle of that time separates earlier connections from later
@@ -164,7 +164,7 @@ class Connections:
 
         A successor is no start either if its predecessor was stopped or rejected after it had been relieved.
         """
-        start, started_ms, parted_ms = 0, self.lease.started_at_ms, self.parted_ms
+        start, started_ms, parted_ms = 0, self.lease.started_at_ms, self.between_runs_ms
         for number, (one, following) in enumerate(zip(self.all, self.all[1:], strict=False), 1):
             is_over = one.ended_by in OVER or one.is_rejected
             is_before = not started_ms or one.claimed_ms < started_ms
@@ -174,7 +174,7 @@ class Connections:
         return self.all[start:]
 
     def _is_open(self, one: Connection) -> bool:
-        if one.opened_ms is None or one.closed_ms is not None or one.ended_by or self._went_on(one):
+        if one.opened_ms is None or one.closed_ms is not None or one.ended_by or self._has_later_connection(one):
             return False
         # The holder renews its lease as well, and its later writes prove its life just as much.
         is_holder = self.lease.released_token < one.fence == self.lease.connected_token
@@ -184,7 +184,7 @@ class Connections:
     def _is_over(self, one: Connection) -> bool:
         """Returns whether it has certainly ended: its function connected again, or Lambda must have ended it."""
         deadline_ms = one.claimed_ms + LONGEST_MS if one.deadline_ms is None else one.deadline_ms
-        return self._went_on(one) or self.now_ms > deadline_ms + self.dead_after_ms
+        return self._has_later_connection(one) or self.now_ms > deadline_ms + self.dead_after_ms
 
-    def _went_on(self, one: Connection) -> bool:
+    def _has_later_connection(self, one: Connection) -> bool:
         return self._last[one.request_id] > one.fence

@@ -28,7 +28,7 @@ from handlers.store.overflow import Objects
 from handlers.store.stream_records import StreamRecords
 
 if TYPE_CHECKING:
-    from handlers.api.parted import Parted
+    from handlers.api.parted_streams import PartedStreams
 
 # To show and to stop a stream takes six requests at most, and the function has 20 seconds.
 TRIES = 2
@@ -39,7 +39,7 @@ RECEIVED_WITHIN_S = 5
 COMMAND_S = 10
 
 
-class Asked(NamedTuple):
+class ApiCall(NamedTuple):
     """A request: its stream and the stream's profile, "" if the route has none; its query, and the proxy's event.
 
     `parts` are the ids of the streams in which the stream is read, none if it is connected itself.
@@ -83,7 +83,7 @@ class ControlStage:
         return time.time_ns() // 1_000_000
 
     @property
-    def judged(self) -> tuple[int, int, Retries]:
+    def timing(self) -> tuple[int, int, Retries]:
         """Now, after which silence a connection counts as dead, and within what time a lane tries again."""
         return self.now_ms(), self.dead_after_ms, self.retries
 
@@ -101,78 +101,78 @@ class ControlStage:
 
     # --- a stream -----------------------------------------------------------------------------------------------------
 
-    def records(self, asked: Asked) -> Records:
+    def records(self, call: ApiCall) -> Records:
         """Returns the stream's records as they are; raises Problem if there are none."""
-        records = self.store.read(asked.stream_id)
-        if records is None and self.known.has(asked.profile):
-            records = self.begun(asked.stream_id)
+        records = self.store.read(call.stream_id)
+        if records is None and self.known.has(call.profile):
+            records = self.first_execution(call.stream_id)
         if records is None:
-            raise self.known.problem_without(asked.stream_id, asked.profile)
+            raise self.known.problem_without(call.stream_id, call.profile)
         return records
 
-    def readable(self, asked: Asked) -> Records:
+    def readable_records(self, call: ApiCall) -> Records:
         """Returns the stream's records; raises StoreUnavailable for an unknown layout, which only the status shows."""
-        records = self.records(asked)
+        records = self.records(call)
         if "layout" in records.damage:
-            self.store.layout(asked.stream_id)
+            self.store.layout(call.stream_id)
         return records
 
-    def begun(self, stream_id: str) -> Records | None:
+    def first_execution(self, stream_id: str) -> Records | None:
         """Returns the execution of a stream whose first POST was answered a moment ago; None if there is none."""
         with contextlib.suppress(StoreUnavailable):
             found = executions.find_first_execution(self.states(), self.settings.state_machine_arn, stream_id)
             return None if found is None else Records(Lease(execution=found[0], started_at_ms=found[1]), None, None, ())
         return None
 
-    def layout(self, asked: Asked) -> Layout:
+    def layout(self, call: ApiCall) -> Layout:
         """Returns how the stream's events are stored; raises Problem if it was never started."""
-        layout = self.store.layout(asked.stream_id)
+        layout = self.store.layout(call.stream_id)
         if layout is None:
-            raise self.known.problem_without(asked.stream_id, asked.profile)
+            raise self.known.problem_without(call.stream_id, call.profile)
         return layout
 
-    def status(self, asked: Asked, *, is_stop: bool = False) -> dict[str, Any]:
+    def status(self, call: ApiCall, *, is_stop: bool = False) -> dict[str, Any]:
         """Returns the stream's status by its records; raises Problem if there are none."""
-        records = self.records(asked)
+        records = self.records(call)
         # The stop of a stream that runs waits for no bucket of profiles.
         if not (is_stop and records.lease.execution):
-            records = self.known.beside(asked.stream_id, records)
-        return status.answer(asked.stream_id, records, *self.judged)
+            records = self.known.enrich(call.stream_id, records)
+        return status.answer(call.stream_id, records, *self.timing)
 
-    def parted(self) -> Parted:
+    def parted_streams(self) -> PartedStreams:
         """Returns what answers about streams that are read in parts; imported here, for few are."""
-        from handlers.api.parted import Parted
+        from handlers.api.parted_streams import PartedStreams
 
-        return Parted(self.store, self.known, self.begun, *self.judged)
+        return PartedStreams(self.store, self.known, self.first_execution, *self.timing)
 
-    def started(self, asked: Asked) -> list[str]:
+    def started_streams(self, call: ApiCall) -> list[str]:
         """Returns the stream, or those of its parts that were ever started; raises Problem if there is none."""
-        found = [one for one in asked.parts or (asked.stream_id,) if self.store.layout(one) is not None]
+        found = [one for one in call.parts or (call.stream_id,) if self.store.layout(one) is not None]
         if not found:
-            raise self.known.problem_without(asked.stream_id, asked.profile)
+            raise self.known.problem_without(call.stream_id, call.profile)
         return found
 
-    def rows(self, asked: Asked, streams: Sequence[str]) -> list[dict[str, Any]]:
+    def sink_rows(self, call: ApiCall, streams: Sequence[str]) -> list[dict[str, Any]]:
         """Returns a row for each sink of these streams, which are the one that was requested or parts of it."""
-        rows = [(one, row) for one in streams for row in self._delivery(one, asked.profile)]
-        return [({"stream": one} if asked.parts else {}) | row for one, row in rows]
+        rows = [(one, row) for one in streams for row in self._sink_rows_of(one, call.profile)]
+        return [({"stream": one} if call.parts else {}) | row for one, row in rows]
 
-    def _delivery(self, stream_id: str, profile: str) -> list[dict[str, Any]]:
+    def _sink_rows_of(self, stream_id: str, profile: str) -> list[dict[str, Any]]:
         """Returns a row for each of the stream's sinks; none, without reading anything, if its profile names none."""
         if not self.settings.sinks_table or "deliver" not in self.known.fields(profile):
             return []
         from handlers.api.sinks import Sinks, row
 
         sinks = Sinks(self.client, self.settings.sinks_table, self.settings.events_table)
-        found = sinks.each(stream_id, self.known.sinks(profile))
+        found = sinks.read_all(stream_id, self.known.sinks(profile))
         return [row(*one, self.now_ms()) for one in found]
 
     def lag_ms(self, stream_id: str) -> int | None:
         """Returns how far the slowest of the stream's sinks is behind; None if its profile names none."""
-        return max((row["lag_ms"] for row in self._delivery(stream_id, stream_id.partition(":")[0])), default=None)
+        return max((row["lag_ms"] for row in self._sink_rows_of(stream_id, stream_id.partition(":")[0])), default=None)
 
 
-def late_after(seconds: float) -> Callable[[], bool]:
+def deadline_after(seconds: float) -> Callable[[], bool]:
     """Returns a function that returns whether this many seconds have passed since now."""
     late_at_s = time.monotonic() + seconds
     return lambda: time.monotonic() > late_at_s

@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Collection
 from typing import Any
 
-from handlers.api.answers import at
-from handlers.api.status_words import of_cause
+from handlers.api.answers import to_iso
+from handlers.api.status_words import cause_words
 from handlers.aws.error_translation import translate_errors
 from handlers.redrive import letter_queue
 
@@ -20,7 +20,7 @@ MOST = 100
 HELD_S = 15
 
 
-def received(sqs: Any, queue_url: str, is_late: Callable[[], bool]) -> tuple[list[dict[str, Any]], bool]:
+def receive_messages(sqs: Any, queue_url: str, is_late: Callable[[], bool]) -> tuple[list[dict[str, Any]], bool]:
     """Returns up to MOST messages as SQS has them, and whether that was the whole queue; raises StoreUnavailable."""
     messages: list[dict[str, Any]] = []
     with translate_errors("ReceiveMessage"):
@@ -36,18 +36,18 @@ def received(sqs: Any, queue_url: str, is_late: Callable[[], bool]) -> tuple[lis
 
 def page(stream_id: str, messages: list[dict[str, Any]], is_all: bool, parts: Collection[str] = ()) -> dict[str, Any]:
     """Returns the answer: the stream's messages, or its parts', the oldest first, and whether the queue was seen."""
-    shown = [one for message in messages if (one := _shown(parts or (stream_id,), message)) is not None]
+    shown = [one for message in messages if (one := _message_summary(parts or (stream_id,), message)) is not None]
     return {"stream": stream_id, "dead_letters": sorted(shown, key=lambda one: str(one["sent_at"])), "is_all": is_all}
 
 
-def _shown(stream_ids: Collection[str], message: dict[str, Any]) -> dict[str, Any] | None:
+def _message_summary(stream_ids: Collection[str], message: dict[str, Any]) -> dict[str, Any] | None:
     """Returns what a message says, without the event's body; None if it belongs to another stream."""
     try:
         fields = json.loads(message["Body"])
         if fields["stream"] not in stream_ids:
             return None
         if "error" in fields:
-            reason, key = f"{fields['error']}: {of_cause(str(fields['cause']))}", None
+            reason, key = f"{fields['error']}: {cause_words(str(fields['cause']))}", None
         else:
             reason, key = str(fields["reason"]), None if "repair" in fields else str(fields["key"])
             if sink := fields.get("sink"):
@@ -59,7 +59,7 @@ def _shown(stream_ids: Collection[str], message: dict[str, Any]) -> dict[str, An
     return {
         "id": message["MessageId"],
         **({"stream": fields["stream"]} if len(stream_ids) > 1 else {}),
-        "sent_at": at(sent_ms),
+        "sent_at": to_iso(sent_ms),
         "is_event": key is not None,
         "key": key,
         "part": part,

@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
-from handlers.api.answers import JSON, at, laid_out
-from handlers.api.part_places import or_of_parts
+from handlers.api.answers import JSON, format_json, to_iso
+from handlers.api.part_places import pattern_with_parts
 from handlers.api.problems import Problem
 from handlers.api.queries import FOR_EVER, Listing, PageRequest
 from handlers.connection.inputs import LOG, LONGEST_WAIT_MS, Layout, Order
@@ -30,12 +30,12 @@ LIMIT, MOST = 100, 1000
 PAGE_BYTES = 6_000_000
 # A larger body is left out before it is unpacked.
 BODY_BYTES = 5_000_000
-# The beginning of a place in the order of the events' own times (`own_order.py`).
+# The beginning of a place in the order of the events' own times (`own_time_order.py`).
 TIME = "time."
 _ARRIVAL = r"[0-9]{15}/[0-9]{12}/[0-9]{12}"
 _POSITION = rf"(time\.[0-9]{{15}}\.)?({_ARRIVAL}|key\.[A-Za-z0-9_-]{{2,1366}})"
 _POSITION_IS = "an event's position: 15 digits/12 digits/12 digits, key. and 2 to 1366 characters, or parts~ and theirs"
-LISTING = Listing(or_of_parts(_POSITION), _POSITION_IS, LIMIT, MOST, is_timed=True, orders=("time",))
+LISTING = Listing(pattern_with_parts(_POSITION), _POSITION_IS, LIMIT, MOST, is_timed=True, orders=("time",))
 # How a page names its order if that is not the order of arrival.
 BY_KEY = "by key, not by arrival"
 
@@ -62,7 +62,7 @@ def check_place(after: str, order: Order, *, by_time: bool = False) -> None:
         raise Problem("no-such-position", words, "after", fix)
 
 
-def within(entries: Iterable[Entry], request: PageRequest, layout: Layout) -> Iterator[Entry]:
+def entries_within(entries: Iterable[Entry], request: PageRequest, layout: Layout) -> Iterator[Entry]:
     """Yields the entries with events of the requested time, until no more of them can follow.
 
     A log has events in the order in which they were appended, which was while their function lived.
@@ -72,7 +72,7 @@ def within(entries: Iterable[Entry], request: PageRequest, layout: Layout) -> It
         event = entry.event
         if by_arrival and int(entry.position[:15]) >= request.to_ms:
             return
-        if event is not None and not request.has(event.received_at_ms):
+        if event is not None and not request.includes(event.received_at_ms):
             if layout.partitions == LOG and event.received_at_ms >= request.to_ms + LONGEST_WAIT_MS:
                 return
             entry = Entry(entry.position, None)
@@ -92,7 +92,7 @@ def page(
     last: str | None = None
     for entry in entries:
         if entry.event is not None:
-            body, body_bytes = fitting(entry.event)
+            body, body_bytes = event_json_within_page(entry.event)
             if size + body_bytes > PAGE_BYTES:
                 break
             size += body_bytes
@@ -106,16 +106,16 @@ def page(
     return {"stream": stream_id, **said, "events": events, "next": last}
 
 
-def fitting(event: StoredEvent) -> tuple[dict[str, Any], int]:
+def event_json_within_page(event: StoredEvent) -> tuple[dict[str, Any], int]:
     """Returns an event for JSON, and an upper bound of its bytes; without its body if no page can hold that."""
-    body = shown(event)
-    if (size := bytes_of(body)) <= PAGE_BYTES:
+    body = event_json(event)
+    if (size := answer_bytes(body)) <= PAGE_BYTES:
         return body, size
-    body = shown(replace(event, data=None))
-    return body, bytes_of(body)
+    body = event_json(replace(event, data=None))
+    return body, answer_bytes(body)
 
 
-def shown(event: StoredEvent) -> dict[str, Any]:
+def event_json(event: StoredEvent) -> dict[str, Any]:
     """Returns an event for JSON: a text body as `data`, a binary one as `data_base64`.
 
     If the body is left out, the event names where the body is.
@@ -130,7 +130,7 @@ def shown(event: StoredEvent) -> dict[str, Any]:
         body = {"left_out": "table" if event.object is None else event.object}
     return {
         "position": event.position,
-        "received_at": at(event.received_at_ms),
+        "received_at": to_iso(event.received_at_ms),
         "id": event.id,
         "name": event.name,
         "key": event.key,
@@ -140,12 +140,12 @@ def shown(event: StoredEvent) -> dict[str, Any]:
     }
 
 
-def bytes_of(body: Mapping[str, Any]) -> int:
+def answer_bytes(body: Mapping[str, Any]) -> int:
     """Returns an upper bound of an entry's bytes in the function's answer, whose body is JSON as a text within JSON."""
     return len(json.dumps(json.dumps(body, ensure_ascii=False)))
 
 
-def representation(accept: str) -> str:
+def choose_media_type(accept: str) -> str:
     """Returns the first of the three media types that an Accept header names; JSON if it names none.
 
     RFC 9110, section 12.5.1: a weight of 0 means "not acceptable".
@@ -161,14 +161,14 @@ def answer(kind: str, page: Mapping[str, Any], request: PageRequest) -> tuple[di
     """Returns the headers and the text of the answer to `request`, whose media type is `kind`."""
     headers = {"Content-Type": CONTENT_TYPES[kind], "Vary": "Accept"}
     if kind == JSON:
-        return headers, f"{laid_out(page)}\n"
+        return headers, f"{format_json(page)}\n"
     if kind == EVENT_STREAM:
         last = page["events"][-1]["position"] if page["events"] else ""
         # The messages follow the time after which the client comes again.
         retry_ms = NO_MORE_MS if page["next"] is None else MORE_MS
         return headers, f"retry: {retry_ms}\n\n{messages(page['events'], page['next'] or last, '', _last)}"
     if page["next"] is not None:
-        headers["Link"] = f'<{_next(page["next"], request)}>; rel="next"'
+        headers["Link"] = f'<{_next_link(page["next"], request)}>; rel="next"'
     return headers, "".join(f"{json.dumps(event, ensure_ascii=False)}\n" for event in page["events"])
 
 
@@ -193,8 +193,11 @@ def _last(_place: str, position: str) -> str:
     return position
 
 
-def _next(place: str, request: PageRequest) -> str:
+def _next_link(place: str, request: PageRequest) -> str:
     """Returns the next page, relative to this one."""
-    from_at, to_at = at(request.from_ms or None), at(request.to_ms if request.to_ms != FOR_EVER else None)
+    from_at, to_at = (
+        to_iso(request.from_ms or None),
+        to_iso(request.to_ms if request.to_ms != FOR_EVER else None),
+    )
     query = {"after": place, "limit": request.limit, "from": from_at, "to": to_at, "order": request.order or None}
     return "?" + urlencode({name: value for name, value in query.items() if value is not None})

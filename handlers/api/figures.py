@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from handlers.api.answers import at
+from handlers.api.answers import to_iso
 from handlers.api.connection_records import OVER, Connection, Connections, Records
 from handlers.connection import evidence, gap_record, ledger
 from handlers.connection.evidence import UNRECORDED, Record
@@ -61,23 +61,23 @@ class Coverage:
         within = ((max(from_ms, self.since_ms), min(to_ms, self.to_ms)) for from_ms, to_ms in open_parts)
         lacking = [(from_ms, max(from_ms + 1, to_ms)) for from_ms, to_ms in within]
         waiting = [] if self.waiting_since_ms is None else [(self.waiting_since_ms, self.to_ms)]
-        away = [] if self.away is None else [shown_gap(self.away, goes_on=not self.is_over)]
+        away = [] if self.away is None else [gap_json(self.away, goes_on=not self.is_over)]
         return {
-            "since": at(self.since_ms),
-            "to_at": at(self.to_ms),
+            "since": to_iso(self.since_ms),
+            "to_at": to_iso(self.to_ms),
             "reaches_start": self.reaches_start,
-            "connected_since_at": at(self.connected_since_ms),
+            "connected_since_at": to_iso(self.connected_since_ms),
             "connections": len(self.spans),
             "connected_percent": percent(whole_ms, whole_ms - length_ms(self.spans)),
             "complete_percent": percent(whole_ms, length_ms([*lacking, *waiting])),
-            "waiting_since_at": at(self.waiting_since_ms),
+            "waiting_since_at": to_iso(self.waiting_since_ms),
             "missing": {
                 "intervals": len(lacking),
                 "seconds": length_ms(lacking) / 1000,
                 "events": lost_events(self.missing),
             },
             "overlap_ms": sum(to_ms - from_ms for from_ms, to_ms in self.spans) - length_ms(self.spans),
-            "gaps": [*map(shown_gap, self.gaps), *away],
+            "gaps": [*map(gap_json, self.gaps), *away],
         }
 
 
@@ -89,13 +89,13 @@ def coverage(status: str, connections: Connections, records: Records) -> Coverag
         return None
     if len(run) < len(connections.all) or (shown_records[0].since_ms or 0) < records.lease.started_at_ms:
         # The time before the start is no gap: the stream was stopped.
-        shown_records = _from_the_first(shown_records)
+        shown_records = _without_leading_gaps(shown_records)
     missed = find_gaps(shown_records, connections.now_ms, connections.dead_after_ms)
     # An answer that the cursor is too old is not a connection.
     answered = (record for record in shown_records if record.refused != evidence.CURSOR_EXPIRED)
     spans = [(record.opened_ms, _end_ms(connections, record)) for record in answered]
     since_ms = min([record.opened_ms for record in shown_records] + [gap.from_ms for gap in missed])
-    away = _away(status, connections, shown_records)
+    away = _gap_that_goes_on(status, connections, shown_records)
     ends = [_end_ms(connections, record) for record in shown_records] + [gap.to_ms for gap in missed]
     losses = ledger.correct_losses((loss for loss in records.losses if loss.fence >= run[0].fence), shown_records)
     return Coverage(
@@ -106,7 +106,7 @@ def coverage(status: str, connections: Connections, records: Records) -> Coverag
         away,
         connected_since_ms(spans) if connections.open else None,
         reaches_start(connections, records),
-        _asked_until_ms(status, connections) < connections.now_ms,
+        _wanted_until_ms(status, connections) < connections.now_ms,
         sum(one.dead_lettered for one in run),
         _waiting_since_ms(connections),
     )
@@ -144,12 +144,12 @@ def known_gaps(status: str, connections: Connections) -> tuple[list[Gap], Gap | 
     if not shown_records:
         return [], None, []
     # Gaps before the oldest of them are recorded.
-    shown_records = _from_the_first(shown_records)
+    shown_records = _without_leading_gaps(shown_records)
     missed = find_gaps(shown_records, connections.now_ms, connections.dead_after_ms)
-    return missed, _away(status, connections, shown_records), shown_records
+    return missed, _gap_that_goes_on(status, connections, shown_records), shown_records
 
 
-def _from_the_first(shown_records: list[Record]) -> list[Record]:
+def _without_leading_gaps(shown_records: list[Record]) -> list[Record]:
     """Returns the records without a gap before them, which only those of a single connection could leave."""
     first, *others = shown_records
     if any(record.fence != first.fence for record in others):
@@ -157,19 +157,19 @@ def _from_the_first(shown_records: list[Record]) -> list[Record]:
     return [replace(first, since_ms=None), *others]
 
 
-def _away(status: str, connections: Connections, shown_records: list[Record]) -> Gap | None:
+def _gap_that_goes_on(status: str, connections: Connections, shown_records: list[Record]) -> Gap | None:
     """Returns the gap that no connection has ended: it ends when no connection is wanted any more."""
     ends = [_end_ms(connections, record) for record in shown_records]
     from_ms = max(ends)
     last = shown_records[ends.index(from_ms)]
     # As in the ledger once another connection ends the gap: events that were read and not stored were requested.
-    to_ms = max(_asked_until_ms(status, connections), *(record.read_ms for record in shown_records))
+    to_ms = max(_wanted_until_ms(status, connections), *(record.read_ms for record in shown_records))
     if connections.open or last.ended_by in OVER or from_ms >= to_ms:
         return None
     return Gap(0, from_ms, to_ms, last.ended_by, OPEN)
 
 
-def _asked_until_ms(status: str, connections: Connections) -> int:
+def _wanted_until_ms(status: str, connections: Connections) -> int:
     """Returns until when a connection was wanted: now, unless something has ended that."""
     lease, newest = connections.lease, connections.newest
     until = [connections.now_ms]
@@ -183,7 +183,7 @@ def _asked_until_ms(status: str, connections: Connections) -> int:
         # No connection was made since the last start, so these are from before it.
         if newest.ended_by in OVER or newest.is_rejected:
             until.append(newest.last_ms)
-        if connections.parted_ms is not None:
+        if connections.between_runs_ms is not None:
             until.append(lease.stopped_at_ms)
     return min(until)
 
@@ -230,27 +230,27 @@ def _end_ms(connections: Connections, record: Record) -> int:
     return max(record.opened_ms, connections.now_ms) if record.closed_ms is None else record.closed_ms
 
 
-def shown_gap(gap: Gap, *, goes_on: bool = False) -> dict[str, Any]:
+def gap_json(gap: Gap, *, goes_on: bool = False) -> dict[str, Any]:
     """Returns a gap for JSON; one that goes on has no end yet."""
     return {
-        "from_at": at(gap.from_ms),
-        "to_at": None if goes_on else at(gap.to_ms),
+        "from_at": to_iso(gap.from_ms),
+        "to_at": None if goes_on else to_iso(gap.to_ms),
         "length_ms": gap.to_ms - gap.from_ms,
         "cause": gap.cause,
         "state": gap.state,
         "events": lost_events([gap]),
-        **({} if gap.repair is None else {"repair": shown_repair(gap.repair)}),
+        **({} if gap.repair is None else {"repair": repair_json(gap.repair)}),
     }
 
 
-def shown_repair(repair: Repair) -> dict[str, Any]:
+def repair_json(repair: Repair) -> dict[str, Any]:
     """Returns the outcome of a gap's repair as JSON; `next_at` is null if it is not tried again."""
     instants = ("first_ms", "last_ms", "open_from_ms", "open_to_ms")
     return {
         "stored": repair.stored,
         "tries": repair.tries,
-        **{f"{name[:-3]}_at": at(getattr(repair, name)) for name in instants},
-        "next_at": at(repair.next_ms or None),
+        **{f"{name[:-3]}_at": to_iso(getattr(repair, name)) for name in instants},
+        "next_at": to_iso(repair.next_ms or None),
         "reason": repair.reason or None,
     }
 

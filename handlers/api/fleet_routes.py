@@ -10,18 +10,18 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from handlers.api.answers import at
+from handlers.api.answers import to_iso
 from handlers.api.problems import Problem
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.aws.error_translation import translate_errors
 from handlers.aws.executions import is_running
+from handlers.fleet.fleet_document import JSON, LINES, MOST_STREAMS, TOML, DocumentError, Wanted, read
 from handlers.fleet.fleet_records import APPLYING, DONE, Fleet, FleetRecords, digest_of
-from handlers.fleet.wanted import JSON, LINES, MOST_STREAMS, TOML, DocumentError, Wanted, read
 
 _KINDS = {LINES: LINES, JSON: JSON, TOML: TOML, "text/toml": TOML, "": TOML}
 
 
-def put(
+def apply_document(
     records: FleetRecords, wanted: Wanted, states: Callable[[], Any], machine_arn: str, now_ms: int, *, is_dry: bool
 ) -> dict[str, Any]:
     """Has an execution of the machine apply the document, and returns its progress; raises StoreUnavailable.
@@ -31,14 +31,14 @@ def put(
     before, digest = records.read(), digest_of(wanted)
     with translate_errors("StartExecution"):
         if before.state == APPLYING and before.digest == digest and is_running(states(), before.execution):
-            return shown(before, now_ms, is_dry=is_dry)
+            return progress_json(before, now_ms, is_dry=is_dry)
         # The commands that sent the same document recognize it by the digest.
         name = f"{digest[:16]}-{now_ms}{'-dry' if is_dry else ''}"
         execution = machine_arn.replace(":stateMachine:", ":execution:") + f":{name}"
         # The new execution replaces the running one once it has started, even if this function is killed by then.
         records.prepare(wanted, execution, now_ms)
         states().start_execution(stateMachineArn=machine_arn, name=name, input=json.dumps({"is_dry": is_dry}))
-    return shown(records.begin(execution), now_ms, is_dry=is_dry)
+    return progress_json(records.begin(execution), now_ms, is_dry=is_dry)
 
 
 def document(
@@ -71,7 +71,7 @@ def document(
     return Wanted(dict(sorted(ids.items(), key=lambda one: one[0].encode())), wanted.patterns)
 
 
-def shown(fleet: Fleet, now_ms: int, *, is_dry: bool) -> dict[str, Any]:
+def progress_json(fleet: Fleet, now_ms: int, *, is_dry: bool) -> dict[str, Any]:
     """Returns the answer about the document that is applied, or was applied last."""
     over_ms = fleet.ended_ms or now_ms
     return {
@@ -89,8 +89,8 @@ def shown(fleet: Fleet, now_ms: int, *, is_dry: bool) -> dict[str, Any]:
         "a_second": fleet.per_s,
         "not_yet": json.loads(fleet.not_yet or "[]"),
         "execution": fleet.execution or None,
-        "begun_at": at(fleet.begun_ms or None),
-        "ended_at": at(fleet.ended_ms or None),
+        "begun_at": to_iso(fleet.begun_ms or None),
+        "ended_at": to_iso(fleet.ended_ms or None),
         "seconds": max(0, round((over_ms - fleet.begun_ms) / 1000)) if fleet.begun_ms else None,
     }
 
@@ -98,7 +98,7 @@ def shown(fleet: Fleet, now_ms: int, *, is_dry: bool) -> dict[str, Any]:
 def _message(fleet: Fleet, *, is_dry: bool) -> str:
     if not fleet.state:
         return "No document was applied yet: send one with PUT /fleet."
-    did = f"{counted(fleet.started, 'stream')} {'would be ' if is_dry else ''}started, {fleet.stopped:,} stopped"
+    did = f"{plural(fleet.started, 'stream')} {'would be ' if is_dry else ''}started, {fleet.stopped:,} stopped"
     if fleet.state != DONE:
         return f"{did} so far; round {fleet.rounds + 1}, {fleet.as_wanted:,} as wanted, {fleet.left:,} not yet."
     if fleet.as_wanted + fleet.left == 0:

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from handlers.api.connection_records import UNHEARD, Connections
-from handlers.api.figures import known_gaps, shown_gap
-from handlers.api.part_places import or_of_parts
+from handlers.api.figures import gap_json, known_gaps
+from handlers.api.part_places import pattern_with_parts
 from handlers.api.queries import Listing, PageRequest
 from handlers.connection import ledger
 from handlers.connection.evidence import UNRECORDED
@@ -25,7 +25,7 @@ from handlers.store.ledger_records import GAP, gap_key
 LIMIT, MOST = 100, 1000
 _COUNTED = ("stored", "duplicates", "conflicts", "dead_lettered", "left_out")
 _POSITION_IS = "a gap's position: 12 digits, or these with / and 6 digits, or parts~ and theirs"
-LISTING = Listing(or_of_parts(r"[0-9]{12}(?:/[0-9]{6})?"), _POSITION_IS, LIMIT, MOST, is_timed=True)
+LISTING = Listing(pattern_with_parts(r"[0-9]{12}(?:/[0-9]{6})?"), _POSITION_IS, LIMIT, MOST, is_timed=True)
 
 
 def counts(connections: Connections) -> dict[str, Any]:
@@ -76,14 +76,14 @@ def gap_page(
     keys = sorted(rows)
     rows = dict(zip(keys, apply_repairs([rows[key] for key in keys], list(repairs.values())), strict=True))
     shown = [
-        shown_gap(gap) | {"position": _position(key)}
+        gap_json(gap) | {"position": _position(key)}
         for key in keys[: request.limit]
-        if _is_of(gap := rows[key], request)
+        if _is_within(gap := rows[key], request)
     ]
     if len(keys) > request.limit:
         return {"stream": stream_id, "gaps": shown, "next": _position(keys[request.limit - 1])}
-    if away is not None and _is_of(away, request):
-        shown.append(shown_gap(away, goes_on=away.to_ms >= connections.now_ms) | {"position": None})
+    if away is not None and _is_within(away, request):
+        shown.append(gap_json(away, goes_on=away.to_ms >= connections.now_ms) | {"position": None})
     return {"stream": stream_id, "gaps": shown, "next": None}
 
 
@@ -91,6 +91,6 @@ def _position(key: str) -> str:
     return key.removeprefix(GAP).replace("#", "/")
 
 
-def _is_of(gap: Gap, request: PageRequest) -> bool:
+def _is_within(gap: Gap, request: PageRequest) -> bool:
     """Returns whether any part of the gap is in the requested time."""
     return gap.cause != "ended" and gap.from_ms < request.to_ms and gap.to_ms >= request.from_ms

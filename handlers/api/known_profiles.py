@@ -51,7 +51,7 @@ class KnownProfiles:
             return ()
         return parts_of(stream_id, packaged.read_text(encoding="utf-8", errors="replace"))
 
-    def beside(self, stream_id: str, records: _Read) -> _Read:
+    def enrich(self, stream_id: str, records: _Read) -> _Read:
         """Returns the records with how far the upstream goes back and if it is requested only once; None for None."""
         if records is None:
             return records
@@ -59,7 +59,7 @@ class KnownProfiles:
         resume = fields.get("resume")
         reach_s = resume.get("reach_s") if isinstance(resume, Mapping) else None
         is_once = bool(fields) and not is_repeated(fields.get("method", "GET"), fields.get("again"))
-        return replace(records, keeps_ms=reach_s * 1000 if isinstance(reach_s, int) else 0, is_once=is_once)
+        return replace(records, upstream_keeps_ms=reach_s * 1000 if isinstance(reach_s, int) else 0, is_once=is_once)
 
     def sinks(self, profile: str) -> frozenset[str]:
         """Returns the labels of the sinks that the profile names; none if it is not TOML."""

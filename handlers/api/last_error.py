@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from handlers.api import status_words
-from handlers.api.answers import at
+from handlers.api.answers import to_iso
 from handlers.api.connection_records import Connection, Connections
 from handlers.connection.backoff import Backoff
 from handlers.connection.spending import OVER_BUDGET
@@ -47,17 +47,17 @@ def last_error(status: str, connections: Connections, rest: Backoff, retries: Re
     """Returns the error for JSON; None if nothing failed. `status` is the stream's."""
     lease = connections.lease
     if lease.ending not in _EXPLAINED:
-        words = f"{status_words.of_execution(lease)}; not tried again: {status_words.again(connections)}"
-        said = {"message": words, "cause": lease.ending, "detail": status_words.of_cause(lease.ending_cause) or None}
-        ended = at(lease.ended_at_ms or None)
+        words = f"{status_words.execution_words(lease)}; not tried again: {status_words.how_to_restart(connections)}"
+        said = {"message": words, "cause": lease.ending, "detail": status_words.cause_words(lease.ending_cause) or None}
+        ended = to_iso(lease.ended_at_ms or None)
         return _NOTHING | said | {"at": ended, "since": ended, "failures": 1}
     one = last_failed(connections)
     if one is None:
         return None
     number = connections.all.index(one)
     cause = connections.cause(one)
-    phrase = status_words.of_connection(cause, one)
-    row = _row(connections, number)
+    phrase = status_words.connection_words(cause, one)
+    row = _failures_in_row(connections, number)
     answers = [answered_ms for later in connections.all[number + 1 :] if (answered_ms := _answered_ms(later))]
     over_ms = min(answers, default=None)
     at_ms, by_ms, words = _next_try(status, connections, one, rest, retries)
@@ -71,15 +71,15 @@ def last_error(status: str, connections: Connections, rest: Backoff, retries: Re
         "cause": cause,
         "http_status": one.http_status or None,
         "detail": status_words.detail(one) or None,
-        "at": at(_failed_ms(one)),
-        "since": at(_failed_ms(row[0])),
+        "at": to_iso(_failed_ms(one)),
+        "since": to_iso(_failed_ms(row[0])),
         "failures": len(row),
         "lane": one.lane,
         "fence": one.fence,
-        "tried_again_at": at(at_ms),
-        "tried_again_by": at(by_ms),
-        "final_at": at(final_ms),
-        "over_at": at(over_ms),
+        "tried_again_at": to_iso(at_ms),
+        "tried_again_by": to_iso(by_ms),
+        "final_at": to_iso(final_ms),
+        "over_at": to_iso(over_ms),
     }
 
 
@@ -96,7 +96,7 @@ def _next_try(
     if status in ("stopping", "stopped"):
         return None, None, "not tried again: a stop is requested"
     if status not in status_words.CLAIMED:
-        return None, None, f"not tried again: {status_words.again(connections)}"
+        return None, None, f"not tried again: {status_words.how_to_restart(connections)}"
     newest = connections.newest
     if newest is not None and lease.fence > newest.fence:
         return None, None, "trying again now"
@@ -123,7 +123,7 @@ def _final_ms(status: str, connections: Connections, one: Connection, rest: Back
     return rest.final_ms if is_passing and is_wanted and is_known else None
 
 
-def _row(connections: Connections, number: int) -> list[Connection]:
+def _failures_in_row(connections: Connections, number: int) -> list[Connection]:
     """Returns the failures in a row up to this one, since the last answered connection ended or since a POST."""
     every, first = connections.all, number
     is_now = connections.is_of_this_start(every[number])

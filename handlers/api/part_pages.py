@@ -17,7 +17,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from handlers.api import part_places
-from handlers.api.event_pages import PAGE_BYTES, bytes_of
+from handlers.api.event_pages import PAGE_BYTES, answer_bytes
 from handlers.api.queries import PageRequest
 from handlers.profile.addresses import tag_of
 from handlers.values import dataclass
@@ -45,7 +45,7 @@ class _Part:
         return self.entries[-1][0] if self.entries else ""
 
 
-def merged(
+def merge_pages(
     stream_id: str,
     part_ids: Sequence[str],
     request: PageRequest,
@@ -58,7 +58,7 @@ def merged(
     `read` returns a part's page, `at` when an entry came, as a text. Each entry says under "stream" which part it is
     of. One without a position, which has not ended, comes last and on the last page.
     """
-    places, size, share = part_places.read(request.after), 0, -(-request.limit // len(part_ids))
+    places, size, share = part_places.read_places(request.after), 0, -(-request.limit // len(part_ids))
     parts, said = [], dict[str, Any]()
     for part_id in part_ids:
         part = _Part(part_id, tag_of(part_id))
@@ -70,7 +70,7 @@ def merged(
         page = read(part_id, replace(request, after=places.get(part.tag, ""), limit=share))
         part.next = page.get("next")
         part.entries = list(_sorted(page.get(kind, []), at))
-        size += sum(bytes_of(entry) for _, entry in part.entries)
+        size += sum(answer_bytes(entry) for _, entry in part.entries)
         said |= {name: value for name, value in page.items() if name == "order"}
     places = {part.tag: places[part.tag] for part in parts if part.tag in places}
     entries = _page(parts, places, request.limit)
@@ -78,7 +78,7 @@ def merged(
         if part.shown == len(part.entries) and part.next is not None:
             places[part.tag] = part.next
     is_more = any(part.next is not None or part.shown < len(part.entries) for part in parts)
-    return {"stream": stream_id, **said, kind: entries, "next": part_places.written(places) if is_more else None}
+    return {"stream": stream_id, **said, kind: entries, "next": part_places.places_text(places) if is_more else None}
 
 
 def _sorted(entries: Sequence[Page], at: Callable[[Page], str]) -> Iterator[tuple[str, Page]]:
@@ -100,9 +100,9 @@ def _page(parts: Sequence[_Part], places: dict[str, str], limit: int) -> list[Pa
         if key > horizon or (is_last and any(one.next is not None for one in parts)):
             break
         behind = places if is_last else places | {part.tag: entry["position"]}
-        shown = entry | {"position": None if is_last else part_places.written(behind, part.tag)}
+        shown = entry | {"position": None if is_last else part_places.places_text(behind, part.tag)}
         shown |= {"stream": part.stream_id}
-        size += bytes_of(shown)
+        size += answer_bytes(shown)
         if entries and (size > PAGE_BYTES or (len(entries) >= limit and not is_last)):
             break
         # The place moves only with what is on the page.

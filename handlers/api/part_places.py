@@ -16,17 +16,17 @@ from handlers.profile.addresses import MOST_PARTS, TAG_DIGITS
 PARTS = "parts~"
 
 
-def or_of_parts(place: str) -> re.Pattern[str]:
+def pattern_with_parts(place: str) -> re.Pattern[str]:
     """Returns the pattern of a stream's own place, or of one in its parts."""
     return re.compile(rf"{place}|parts(?:~[0-9a-f]{{{TAG_DIGITS}}}(?:{place})){{1,{MOST_PARTS}}}")
 
 
-def read(text: str) -> dict[str, str]:
+def read_places(text: str) -> dict[str, str]:
     """Returns the place in each part, by its tag; none for "", the beginning."""
     return {one[:TAG_DIGITS]: one[TAG_DIGITS:] for one in text.removeprefix(PARTS).split("~") if one}
 
 
-def written(places: Mapping[str, str], first: str = "") -> str:
+def places_text(places: Mapping[str, str], first: str = "") -> str:
     """Returns the text; the part with the tag `first` comes first."""
     tags = sorted(places, key=lambda one: (one != first, one))
     return PARTS + "~".join(f"{one}{places[one]}" for one in tags) if places else ""

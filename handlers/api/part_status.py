@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any
 
 from handlers.api import status, status_words
-from handlers.api.answers import at
+from handlers.api.answers import to_iso
 from handlers.api.connection_records import Connections, Records
 from handlers.api.figures import Coverage, coverage, is_lost, lost_events
 from handlers.api.last_error import Retries
@@ -63,7 +63,7 @@ def answer(
     # The records of a part without it do not reach back to its last pause.
     since_at = max(since) if all(since) else None
     situation = Situation("running", for_ms=for_ms, at_least=since_at is None, is_brief=is_brief)
-    said = verdict(situation, whole) if running == len(parts) else _said_of_worst(worst, parts, records, whole, of_part)
+    said = verdict(situation, whole) if running == len(parts) else _worst_verdict(worst, parts, records, whole, of_part)
     unwell = next((one for one in sorted(parts, key=lambda one: one is not worst) if one["reason"]), None)
     return of_worst | {
         "stream": stream_id,
@@ -73,17 +73,17 @@ def answer(
         **dict.fromkeys(("execution", "holder", "cursor")),
         "lanes": {},
         **{name: max(one[name] for one in known) for name in ("generation", "fence")},
-        "started_at": _of(min, known, "started_at"),
+        "started_at": _combine_known(min, known, "started_at"),
         "since_at": since_at if running == len(parts) else answers.get(worst["stream"], NEVER)["since_at"],
-        "since_before_at": at(since_ms) if running == len(parts) and since_at is None else None,
-        "ended_at": _of(max, known, "ended_at") if all(one["ended_at"] for one in known) else None,
-        "last_event_at": _of(max, known, "last_event_at"),
-        "events_per_s": _of(_sum, known, "events_per_s"),
-        "ids_restarted_at": _of(max, known, "ids_restarted_at"),
+        "since_before_at": to_iso(since_ms) if running == len(parts) and since_at is None else None,
+        "ended_at": _combine_known(max, known, "ended_at") if all(one["ended_at"] for one in known) else None,
+        "last_event_at": _combine_known(max, known, "last_event_at"),
+        "events_per_s": _combine_known(_sum, known, "events_per_s"),
+        "ids_restarted_at": _combine_known(max, known, "ids_restarted_at"),
         "open_gaps": sum(one["open_gaps"] for one in known),
         "open_gaps_at_least": any(one["open_gaps_at_least"] for one in known),
-        "pace": {name: _of(min, (one["pace"] for one in known), name) for name in of_worst["pace"]},
-        "coverage": None if whole is None else _shown(whole, known),
+        "pace": {name: _combine_known(min, (one["pace"] for one in known), name) for name in of_worst["pace"]},
+        "coverage": None if whole is None else _coverage_json(whole, known),
         "stuck_at_cursor": next((one["stuck_at_cursor"] for one in known if one["stuck_at_cursor"]), None),
         "budget": max((one["budget"] for one in known if one["budget"]), key=itemgetter("used_percent"), default=None),
         "bill": _bill([one["bill"] for one in known if one["bill"]]),
@@ -92,7 +92,7 @@ def answer(
     }
 
 
-def _said_of_worst(
+def _worst_verdict(
     worst: Answer,
     parts: Sequence[Answer],
     records: Mapping[str, Records | None],
@@ -105,7 +105,7 @@ def _said_of_worst(
     return said if len({one["status"] for one in parts}) == 1 else f"{worst['stream']}: {said}"
 
 
-def _of(function: Callable[[Any], Any], answers: Iterable[Mapping[str, Any]], name: str) -> Any:
+def _combine_known(function: Callable[[Any], Any], answers: Iterable[Mapping[str, Any]], name: str) -> Any:
     """Returns the function of the known values; None if there are none."""
     values = [one[name] for one in answers if one[name] is not None]
     return function(values) if values else None
@@ -126,13 +126,13 @@ def _whole(records: Iterable[Records | None], now_ms: int, dead_after_ms: int) -
     if not covered:
         return None
     since_ms, to_ms = min(one.since_ms for one in covered), max(one.to_ms for one in covered)
-    lacking = [part for one in covered for part in _outside(one.spans, one.since_ms, one.to_ms)]
-    gaps = [gap for one in covered for gap in _of_part(one)]
+    lacking = [part for one in covered for part in _intervals_between(one.spans, one.since_ms, one.to_ms)]
+    gaps = [gap for one in covered for gap in _part_gaps(one)]
     connected = [one.connected_since_ms for one in every if one is not None and one.connected_since_ms is not None]
     return Coverage(
         since_ms,
         to_ms,
-        tuple(_outside(lacking, since_ms, to_ms)),
+        tuple(_intervals_between(lacking, since_ms, to_ms)),
         tuple(sorted(gaps, key=lambda gap: gap.from_ms)),
         None,
         max(connected) if len(connected) == len(every) else None,
@@ -143,14 +143,14 @@ def _whole(records: Iterable[Records | None], now_ms: int, dead_after_ms: int) -
     )
 
 
-def _of_part(covered: Coverage) -> Iterator[Gap]:
+def _part_gaps(covered: Coverage) -> Iterator[Gap]:
     """Yields the gaps of a part; events that it lost are never the same as those that other parts lost."""
     is_known = lost_events(gap for gap in covered.gaps if is_lost(gap)) is not None
     for gap in (*covered.gaps, *((covered.away,) if covered.away is not None else ())):
         yield replace(gap, fence=0, events=gap.events if is_known else None)
 
 
-def _outside(intervals: Iterable[Interval], from_ms: int, to_ms: int) -> list[Interval]:
+def _intervals_between(intervals: Iterable[Interval], from_ms: int, to_ms: int) -> list[Interval]:
     """Returns the intervals between those, within [from_ms, to_ms)."""
     found, at_ms = [], from_ms
     for begin_ms, end_ms in sorted(intervals):
@@ -160,7 +160,7 @@ def _outside(intervals: Iterable[Interval], from_ms: int, to_ms: int) -> list[In
     return [*found, (at_ms, to_ms)] if at_ms < to_ms else found
 
 
-def _shown(whole: Coverage, answers: Sequence[Answer]) -> Answer:
+def _coverage_json(whole: Coverage, answers: Sequence[Answer]) -> Answer:
     """Returns the coverage as JSON; the numbers of connections and the overlaps are sums of the parts' own."""
     shown = [one["coverage"] for one in answers if one["coverage"] is not None]
     gaps = sorted((gap for one in shown for gap in one["gaps"]), key=lambda gap: gap["from_at"])
@@ -171,8 +171,8 @@ def _shown(whole: Coverage, answers: Sequence[Answer]) -> Answer:
 def _bill(bills: Sequence[Answer]) -> Answer | None:
     if not bills:
         return None
-    sums = {name: _of(_sum, bills, name) for name in ("so_far_usd", "forecast_month_usd")}
-    return {"since_at": _of(min, bills, "since_at"), **sums}
+    sums = {name: _combine_known(_sum, bills, name) for name in ("so_far_usd", "forecast_month_usd")}
+    return {"since_at": _combine_known(min, bills, "since_at"), **sums}
 
 
 def _counts(counts: Sequence[Answer]) -> Answer:
@@ -187,7 +187,7 @@ def _counts(counts: Sequence[Answer]) -> Answer:
 
 def cost(stream_id: str, costs: Sequence[Answer]) -> Answer:
     """Returns the sum of the parts' costs."""
-    sums = {name: _of(_sum, costs, name) for name in ("about_usd", "forecast_month_usd", "hours", "events")}
-    of_what = {name: _of(_sum, (one["parts"] for one in costs), name) for name in costs[0]["parts"]}
-    begun = {"from_at": _of(min, costs, "from_at"), "to_at": _of(max, costs, "to_at")}
+    sums = {name: _combine_known(_sum, costs, name) for name in ("about_usd", "forecast_month_usd", "hours", "events")}
+    of_what = {name: _combine_known(_sum, (one["parts"] for one in costs), name) for name in costs[0]["parts"]}
+    begun = {"from_at": _combine_known(min, costs, "from_at"), "to_at": _combine_known(max, costs, "to_at")}
     return costs[0] | {"stream": stream_id} | begun | sums | {"parts": of_what}

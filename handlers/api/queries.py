@@ -71,7 +71,7 @@ class PageRequest:
     to_ms: int = FOR_EVER
     order: str = ""
 
-    def has(self, instant_ms: int) -> bool:
+    def includes(self, instant_ms: int) -> bool:
         """Returns whether the page has entries of this instant."""
         return self.from_ms <= instant_ms < self.to_ms
 

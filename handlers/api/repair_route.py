@@ -11,8 +11,8 @@ import time
 from functools import partial
 from typing import Any
 
-from handlers.api.answers import at
-from handlers.api.control_stage import Asked, ControlStage
+from handlers.api.answers import to_iso
+from handlers.api.control_stage import ApiCall, ControlStage
 from handlers.api.problems import Problem
 from handlers.api.queries import FOR_EVER, TIMES, BadQuery, instant_ms, is_dry_run, parameters_of
 from handlers.aws.clients import boto3_client
@@ -27,15 +27,15 @@ DRY_RUN_S = 17
 _functions = partial(boto3_client, "lambda", 1)
 
 
-def answer(stage: ControlStage, asked: Asked, ends_s: float) -> dict[str, Any]:
+def answer(stage: ControlStage, call: ApiCall, ends_s: float) -> dict[str, Any]:
     """Returns the answer, of a dry run by `ends_s` of the monotonic clock.
 
     Raises BadQuery, Problem and StoreUnavailable.
     """
-    if "repair" not in stage.known.fields(asked.profile):
-        raise Problem("no-repair", f"the profile {asked.profile!r} names no address for repairs", "streamId")
-    stream_id, now_ms, table = asked.stream_id, stage.now_ms(), stage.settings.control_table
-    from_ms, to_ms, is_dry = _read(asked.query)
+    if "repair" not in stage.known.fields(call.profile):
+        raise Problem("no-repair", f"the profile {call.profile!r} names no address for repairs", "streamId")
+    stream_id, now_ms, table = call.stream_id, stage.now_ms(), stage.settings.control_table
+    from_ms, to_ms, is_dry = _read(call.query)
     if is_dry:
         shown = _dry_run(stage.settings.repair_function, stream_id, from_ms, to_ms, ends_s)
         return {"stream": stream_id, "is_dry_run": True, "gaps": shown}
@@ -46,7 +46,7 @@ def answer(stage: ControlStage, asked: Asked, ends_s: float) -> dict[str, Any]:
     if wanted:
         RepairWork(stage.client, table).request(stream_id, now_ms, now_ms)
         start_repair(partial(_functions, DRY_RUN_S), stage.settings.repair_function, stream_id)
-    shown = [{"from_at": at(gap.from_ms), "to_at": at(gap.to_ms), "state": gap.state} for gap in wanted]
+    shown = [{"from_at": to_iso(gap.from_ms), "to_at": to_iso(gap.to_ms), "state": gap.state} for gap in wanted]
     return {"stream": stream_id, "is_dry_run": False, "gaps": shown}
 
 

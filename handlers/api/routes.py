@@ -132,19 +132,19 @@ def console(name: str) -> dict[str, Any]:
     return {"statusCode": 200, "headers": headers, "body": path.read_text(encoding="utf-8")}
 
 
-def base(fields: Mapping[str, Any], resource: str = OPENAPI) -> str:
+def base_path(fields: Mapping[str, Any], resource: str = OPENAPI) -> str:
     """Returns the prefix of each path of the API in a request for `resource`: the stage, if deployed."""
     context = fields.get("requestContext")
     path = str(context.get("path", "")) if isinstance(context, Mapping) else ""
     return path.removesuffix(resource)
 
 
-def to_page(fields: Mapping[str, Any]) -> dict[str, Any] | None:
+def redirect_to_page(fields: Mapping[str, Any]) -> dict[str, Any] | None:
     """303 to the page, for a `GET /` of a browser: one whose Accept names HTML. None for any other."""
     kinds = [one.partition(";")[0].strip() for one in read_header(fields, "accept").lower().split(",")]
     if "text/html" not in kinds:
         return None
-    headers = {"Location": f"{base(fields, INDEX)}{CONSOLE}", "Vary": "Accept", "Cache-Control": "no-store"}
+    headers = {"Location": f"{base_path(fields, INDEX)}{CONSOLE}", "Vary": "Accept", "Cache-Control": "no-store"}
     return {"statusCode": 303, "headers": headers, "body": ""}
 
 

@@ -2,7 +2,7 @@
 
     POST /connections/orders/sinks?do=replay&sink=sqs:orders.fifo&from=2026-11-21T06:25:19Z
 
-The delivery carries them out (handlers/deliver/operating.py). Invariants: a row says what the sink has not taken,
+The delivery carries them out (handlers/deliver/sink_commands.py). Invariants: a row says what the sink has not taken,
 whatever the reason; nothing is written here.
 """
 
@@ -10,13 +10,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from handlers.api.answers import at
+from handlers.api.answers import to_iso
 from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, instant_ms, parameters_of
 from handlers.aws.error_translation import translate_errors
 from handlers.deliver.arrivals import Arrivals
 from handlers.deliver.delivery_records import SinkRecord, SinkRecords
-from handlers.deliver.operating import COMMANDS, Lag, current_record, lag
+from handlers.deliver.sink_commands import COMMANDS, Lag, current_record, lag
 from handlers.store.control_table import Table
 
 FIELDS = {
@@ -37,7 +37,7 @@ class Sinks:
         table, self._events = Table(dynamodb, delivery_table), Table(dynamodb, events_table)
         self._records, self._arrivals = SinkRecords(table), Arrivals(table)
 
-    def each(self, stream_id: str, labels: Iterable[str]) -> list[tuple[SinkRecord, Lag]]:
+    def read_all(self, stream_id: str, labels: Iterable[str]) -> list[tuple[SinkRecord, Lag]]:
         """Returns the record of each sink that the profile names, and how far it is behind; raises StoreUnavailable."""
         known = {
             record.sink: current_record(self._arrivals, stream_id, record)
@@ -62,12 +62,12 @@ def row(record: SinkRecord, behind: Lag, now_ms: int) -> dict[str, Any]:
         "paused": record.is_paused,
         "replaying": record.is_replaying,
         "waits": "paused" if record.is_paused else record.waits or None,
-        "seen_at": at(record.at_ms or None),
-        "newest_received_at": at(record.newest_ms or None),
+        "seen_at": to_iso(record.at_ms or None),
+        "newest_received_at": to_iso(record.newest_ms or None),
     }
 
 
-def command(query: object, labels: Iterable[str], now_ms: int) -> dict[str, Any]:
+def parse_command(query: object, labels: Iterable[str], now_ms: int) -> dict[str, Any]:
     """Returns the command for the delivery; raises BadQuery, and a Problem if the stream has no sinks."""
     asked, known = parameters_of(query, tuple(FIELDS)), sorted(labels)
     sink, is_all = asked.get("sink", known[0] if len(known) == 1 else ""), asked.get("all", "false")
@@ -91,7 +91,7 @@ def command(query: object, labels: Iterable[str], now_ms: int) -> dict[str, Any]
     return {"command": asked["do"], "sink": sink, "from_ms": max(0, from_ms or 0), "all": is_all == "true"}
 
 
-def commanded(functions: Any, function: str, streams: Sequence[str], asked: Mapping[str, Any]) -> None:
+def send_command(functions: Any, function: str, streams: Sequence[str], asked: Mapping[str, Any]) -> None:
     """Has the delivery carry out the command for each stream; raises Problem if it cannot, and StoreUnavailable."""
     with translate_errors("Invoke"):
         answer = functions.invoke(FunctionName=function, Payload=json.dumps({"streams": streams, **asked}).encode())

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from handlers.api import gaps, status_words
-from handlers.api.answers import at
+from handlers.api.answers import to_iso
 from handlers.api.bill import bill
 from handlers.api.connection_records import OVER, UNHEARD, Connection, Connections, Records
 from handlers.api.figures import Coverage, coverage, length_ms
 from handlers.api.last_error import Retries, last_error, last_failed
 from handlers.api.queries import Listing
-from handlers.api.verdict import Situation, dead_letters, lost, verdict
+from handlers.api.verdict import Situation, dead_letter_words, lost_words, verdict
 from handlers.connection.failures import STUCK_AFTER
 from handlers.connection.gap_record import LOST
 from handlers.connection.spending import DAY_MS
@@ -58,36 +58,36 @@ def answer(
     connections = Connections(records, now_ms, dead_after_ms)
     lease, holder, cursor = records.lease, connections.holder, records.cursor
     status = status_words.status(connections)
-    error, stuck = last_error(status, connections, records.rest, retries), _stuck(status, connections, records)
+    error, stuck = last_error(status, connections, records.rest, retries), _stuck_cursor(status, connections, records)
     covered = coverage(status, connections, records)
     # The status is that of a lease without the unreadable attributes.
     damage = f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else ""
-    unwell = status_words.unwell(status, connections, records)
+    unwell = status_words.alert_words(status, connections, records)
     trouble = damage or _stuck_words(stuck) or (unwell.partition(" for ")[0] if is_brief else unwell)
-    losses = "" if status != "running" or covered is None else lost(covered) or dead_letters(covered)
+    losses = "" if status != "running" or covered is None else lost_words(covered) or dead_letter_words(covered)
     fault = _fault(status, error)
     reasons = (damage, status_words.reason(status, connections), _stuck_words(stuck), fault, unwell, losses)
     since_ms, at_least = _since_ms(status, connections, covered)
-    why, for_ms = _why(status, connections), None if since_ms is None else max(0, now_ms - since_ms)
+    why, for_ms = _reason(status, connections), None if since_ms is None else max(0, now_ms - since_ms)
     has_connected = covered is not None or lease.connected_token > 0
-    situation = Situation(status, why, for_ms, at_least, has_connected, trouble, is_brief, records.keeps_ms)
+    situation = Situation(status, why, for_ms, at_least, has_connected, trouble, is_brief, records.upstream_keeps_ms)
     return {
         "stream": stream_id,
         "status": status,
         "verdict": verdict(situation, whole or covered),
-        "since_at": at(None if at_least else since_ms),
-        "since_before_at": at(since_ms if at_least else None),
+        "since_at": to_iso(None if at_least else since_ms),
+        "since_before_at": to_iso(since_ms if at_least else None),
         "reason": next(filter(None, reasons), None),
         "execution": lease.execution or None,
         **({"group": records.group} if records.group else {}),
         "generation": lease.generation,
         "fence": lease.fence,
-        "started_at": at(lease.started_at_ms or None),
-        "stop_requested_at": at(lease.stop_at_ms or None) if lease.stop else None,
-        "ended_at": at(lease.ended_at_ms or None) if not lease.execution else None,
+        "started_at": to_iso(lease.started_at_ms or None),
+        "stop_requested_at": to_iso(lease.stop_at_ms or None) if lease.stop else None,
+        "ended_at": to_iso(lease.ended_at_ms or None) if not lease.execution else None,
         "holder": holder and {"lane": holder.lane, "fence": holder.fence, "request_id": holder.request_id},
         "lanes": _lanes(status, connections),
-        "cursor": None if cursor is None else {"value": cursor, "saved_at": at(records.cursor_saved_ms)},
+        "cursor": None if cursor is None else {"value": cursor, "saved_at": to_iso(records.cursor_saved_ms)},
         "coverage": None if covered is None else covered.as_json(),
         "open_gaps": 0 if covered is None else sum(gap.state != LOST for gap in covered.missing),
         "open_gaps_at_least": covered is not None and not covered.reaches_start,
@@ -112,7 +112,7 @@ def _pace(connections: Connections, records: Records) -> dict[str, Any]:
     # Connected time counts once, however many connections are open: in a hot standby two are.
     open_ms = length_ms((one.opened_ms, one.last_ms) for one in connections.all if one.opened_ms is not None)
     return {
-        "last_event_at": at(silence.event_ms),
+        "last_event_at": to_iso(silence.event_ms),
         # Less than a second shows no pace: a killed connection may have recorded only its first instant.
         "events_per_s": round(stored * 1000 / open_ms, 3) if open_ms >= 1000 else None,
         "pace": {
@@ -121,7 +121,7 @@ def _pace(connections: Connections, records: Records) -> dict[str, Any]:
             "longest_pause_ms": silence.longest_ms,
             "quiet_after_ms": silence.limit_ms(),
         },
-        "ids_restarted_at": at(records.epoch.since_ms or None),
+        "ids_restarted_at": to_iso(records.epoch.since_ms or None),
     }
 
 
@@ -132,7 +132,7 @@ def _budget(records: Records, now_ms: int) -> dict[str, Any] | None:
         return None
     today, paused_ms = spending.for_day(now_ms // DAY_MS), records.lease.paused_until_ms
     return {
-        "day_at": at(today.day * DAY_MS),
+        "day_at": to_iso(today.day * DAY_MS),
         "events": today.events,
         "bytes": today.bytes,
         "left_out": today.left_out,
@@ -141,11 +141,11 @@ def _budget(records: Records, now_ms: int) -> dict[str, Any] | None:
         "used_percent": int(100 * today.share),
         "of": today.owner,
         "then": today.then,
-        "paused_until_at": at(paused_ms) if paused_ms > now_ms else None,
+        "paused_until_at": to_iso(paused_ms) if paused_ms > now_ms else None,
     }
 
 
-def _stuck(status: str, connections: Connections, records: Records) -> dict[str, Any] | None:
+def _stuck_cursor(status: str, connections: Connections, records: Records) -> dict[str, Any] | None:
     """Returns the cursor at which the last connections all ended in the same way; None if one got beyond it."""
     newest, ends = connections.newest, records.rest.same_ends
     if ends < STUCK_AFTER or status not in status_words.ACTIVE or newest is None or newest.stored:
@@ -162,7 +162,7 @@ def _stuck_words(stuck: dict[str, Any] | None) -> str:
     return f"{stuck['same_ends']} connections in a row got nothing beyond the cursor: {words}"
 
 
-def _why(status: str, connections: Connections) -> str:
+def _reason(status: str, connections: Connections) -> str:
     """Returns the reason for the verdict; "" for a stream that is well."""
     failed = last_failed(connections)
     is_refused = connections.lease.ending == "StreamRejected" and failed is not None and failed.is_rejected
@@ -170,7 +170,7 @@ def _why(status: str, connections: Connections) -> str:
         return status_words.short(connections.cause(failed), failed)
     if status == "unknown":
         return status_words.reason(status, connections) or ""
-    return status_words.ended_why(status, connections)
+    return status_words.end_reason(status, connections)
 
 
 def _since_ms(status: str, connections: Connections, covered: Coverage | None) -> tuple[int | None, bool]:
@@ -194,7 +194,8 @@ def _lanes(status: str, connections: Connections) -> dict[str, Any]:
     lease, newest = connections.lease, {one.lane: one for one in connections.all}
     names = sorted({*newest, *(LANES if lease.execution else ())})
     lanes = {
-        name: {"phase": _phase(status, connections, newest.get(name)), **_shown(newest.get(name))} for name in names
+        name: {"phase": _phase(status, connections, newest.get(name)), **_connection_json(newest.get(name))}
+        for name in names
     }
     # A claim without a record: this lane's function is opening the stream.
     lane, last = lease.holder.partition("/")[0], connections.newest
@@ -216,14 +217,14 @@ def _phase(status: str, connections: Connections, last: Connection | None) -> st
     return "ending" if last.ended_by in OVER else "reconnecting"
 
 
-def _shown(last: Connection | None) -> dict[str, Any]:
+def _connection_json(last: Connection | None) -> dict[str, Any]:
     if last is None:
         return {}
     return {
         "fence": last.fence,
-        "opened_at": at(last.opened_ms),
-        "seen_at": at(last.seen_ms),
-        "closed_at": at(last.closed_ms),
+        "opened_at": to_iso(last.opened_ms),
+        "seen_at": to_iso(last.seen_ms),
+        "closed_at": to_iso(last.closed_ms),
         "ended_by": last.ended_by or None,
     }
 

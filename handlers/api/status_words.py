@@ -81,37 +81,37 @@ def reason(status: str, connections: Connections) -> str | None:
     if status in ("stopping", "stopped"):
         moved_to = connections.lease.moved_to
         how = f"moved to {moved_to}" if moved_to else "stopped on request" if status == "stopped" else "stop requested"
-        return f"{how}; {again(connections)}"
-    words = ended_why(status, connections)
-    return f"{words}; {again(connections)}" if words else None
+        return f"{how}; {how_to_restart(connections)}"
+    words = end_reason(status, connections)
+    return f"{words}; {how_to_restart(connections)}" if words else None
 
 
-def again(connections: Connections) -> str:
+def how_to_restart(connections: Connections) -> str:
     """Returns what a person must do to get more of a stream that has ended, or is stopped."""
     lease = connections.lease
     if lease.moved_to:
         return MOVED
-    if connections.has_its_answer or lease.ending == "StreamBroken" or ALREADY_ANSWERED.message in lease.ending_cause:
+    if connections.has_only_answer or lease.ending == "StreamBroken" or ALREADY_ANSWERED.message in lease.ending_cause:
         return NOT_TWICE
     if connections.has_cursor:
         return FROM_ITS_CURSOR
     return ONWARD if lease.connected_token and not connections.is_once else FROM_THE_START
 
 
-def ended_why(status: str, connections: Connections) -> str:
+def end_reason(status: str, connections: Connections) -> str:
     """Returns in a phrase why the last run ended; "" if it was stopped, or has not ended."""
     lease, newest = connections.lease, connections.newest
     if status == "ended":
         says = newest is not None and newest.ended_by == "ended" and newest.detail
         return detail(newest) if newest is not None and says else "the upstream ended the stream"
     if status == "broken" and lease.ending != "StreamBroken":
-        return f"the last execution failed: {of_execution(lease)}"
+        return f"the last execution failed: {execution_words(lease)}"
     if status not in ("rejected", "broken"):
         return ""
     one = next((one for one in reversed(connections.all) if one.is_rejected), None)
     # A wrong request or profile was refused before any connection.
     is_met = lease.ending == "StreamRejected" and one is not None
-    return of_connection(connections.cause(one), one) if is_met and one is not None else of_execution(lease)
+    return connection_words(connections.cause(one), one) if is_met and one is not None else execution_words(lease)
 
 
 def short(cause: str, one: Connection) -> str:
@@ -137,7 +137,7 @@ def alerts(connections: Connections, records: Records) -> dict[str, str]:
     return {what: words for what, words in found.items() if words}
 
 
-def unwell(status: str, connections: Connections, records: Records) -> str:
+def alert_words(status: str, connections: Connections, records: Records) -> str:
     """Returns what is wrong with a running stream (ids start over, quiet, near its budget); "" if nothing."""
     if status != "running":
         return ""
@@ -155,7 +155,7 @@ def _signs(connections: Connections, records: Records) -> tuple[str, str, str]:
     return epochs.describe_restart(records.epoch, now_ms), quiet, "" if spending is None else spending.describe(now_ms)
 
 
-def of_connection(cause: str, one: Connection) -> str:
+def connection_words(cause: str, one: Connection) -> str:
     """Returns how it ended, such as "refused: 401 Unauthorized"; `cause` is that of `Connections.cause`."""
     if cause == UNHEARD:
         return f"lane {one.lane} is silent: its function is slow, paused or gone"
@@ -174,20 +174,20 @@ def detail(one: Connection) -> str:
     return f"{one.http_status} {HTTPStatus(one.http_status).phrase}" if known else str(one.http_status)
 
 
-def of_execution(lease: Lease) -> str:
+def execution_words(lease: Lease) -> str:
     """Returns how the last execution ended: in the function's own words, else by the machine's error and its cause."""
-    words = of_cause(lease.ending_cause)
+    words = cause_words(lease.ending_cause)
     is_own = words and (lease.ending in _ENDINGS or lease.ending == "StreamBroken")
     return words if is_own else f"{lease.ending}: {words}" if words else lease.ending
 
 
-def of_cause(cause: str) -> str:
+def cause_words(cause: str) -> str:
     """Returns the function's own message from the Cause of its error; a Cause of another form as it is."""
     message = _MESSAGE.match(cause)
     return safe_phrase(json.loads(message[1], strict=False) if message else cause)
 
 
-def what_follows(stream: Mapping[str, Any], within_s: int) -> str:
+def stop_consequences(stream: Mapping[str, Any], within_s: int) -> str:
     """Returns what happens after the stop request, which a connection sees within this time."""
     if stream["generation"] == stream["fence"] == 0:
         return "The stream was never started; a POST that came before this request starts nothing, one after it does."

@@ -5,8 +5,8 @@
     Away 2 min: 401 Unauthorized. 0 events lost so far; the upstream keeps 10 min.
 
 Status, list, page and alerts take their words from here. Pure. Invariants: the text has no instant: a page or a
-terminal, which knows the viewer's zone, inserts one by `since`; "nothing lost" is said only of a time that is known
-completely, and never while a gap is open.
+terminal, which knows the viewer's zone, inserts one by `with_instant`; "nothing lost" is said only of a time that is
+known completely, and never while a gap is open.
 """
 
 from __future__ import annotations
@@ -55,29 +55,29 @@ def verdict(situation: Situation, coverage: Coverage | None) -> str:
     is_kept = 0 < (situation.for_ms or 0) <= keeps_ms
     dead = losses = ""
     if coverage is not None and situation.status != "starting":
-        dead = f"{words}." if (words := dead_letters(coverage)) else ""
+        dead = f"{words}." if (words := dead_letter_words(coverage)) else ""
         # The queue has only the beginning of an event that was too long.
         nothing = "0 events lost so far" if is_kept else "" if dead else "Nothing lost"
         losses = _losses(coverage, situation.is_brief, nothing)
-    said = " ".join(filter(None, (_first(situation), trouble, dead, losses)))
+    said = " ".join(filter(None, (_first_sentence(situation), trouble, dead, losses)))
     if is_kept:
-        return f"{said.removesuffix('.')}; the upstream keeps {spelled(keeps_ms)}."
-    return f"{said} The upstream keeps {spelled(keeps_ms)}: what it sent before may be lost." if keeps_ms else said
+        return f"{said.removesuffix('.')}; the upstream keeps {length_words(keeps_ms)}."
+    return f"{said} The upstream keeps {length_words(keeps_ms)}: what it sent before may be lost." if keeps_ms else said
 
 
-def since(verdict: str, instant: str) -> str:
+def with_instant(verdict: str, instant: str) -> str:
     """Returns a verdict with its instant: Away since 16:08: reset. Stopped on request at 16:12."""
     return _OVER.sub(lambda over: f"{over[0]} at {instant}", _AWAY.sub(lambda _: f"Away since {instant}", verdict))
 
 
-def _first(situation: Situation) -> str:
+def _first_sentence(situation: Situation) -> str:
     reason = f": {situation.why}" if situation.why else ""
     match situation.status:
         case "running":
             least = " at least" if situation.at_least and situation.for_ms is not None else ""
             return f"Connected{least}{_length(situation.for_ms, situation.is_brief)}."
         case "reconnecting" if situation.has_connected:
-            return f"{away(situation.for_ms, situation.is_brief)}{reason}."
+            return f"{away_words(situation.for_ms, situation.is_brief)}{reason}."
         case "reconnecting":
             return f"Not connected yet{reason}."
         case "starting":
@@ -89,13 +89,13 @@ def _first(situation: Situation) -> str:
     return f"{situation.status.capitalize()}{reason}."
 
 
-def away(for_ms: int | None, is_brief: bool = False) -> str:
+def away_words(for_ms: int | None, is_brief: bool = False) -> str:
     """Returns that no connection is open, and for how long, as in "Away 2 min"."""
     return f"Away{_length(for_ms, is_brief)}"
 
 
 def _length(for_ms: int | None, is_brief: bool) -> str:
-    return "" if for_ms is None else f" {spelled(for_ms, 1 if is_brief else 2)}"
+    return "" if for_ms is None else f" {length_words(for_ms, 1 if is_brief else 2)}"
 
 
 def _losses(coverage: Coverage, is_brief: bool, nothing: str) -> str:
@@ -108,62 +108,64 @@ def _losses(coverage: Coverage, is_brief: bool, nothing: str) -> str:
     # Once no connection is wanted any more, none will close the last gap.
     if coverage.away is not None and coverage.is_over:
         unproved.append(coverage.away)
-    said = [f"{words}."] if (words := lost(coverage)) else []
+    said = [f"{words}."] if (words := lost_words(coverage)) else []
     waits_ms = 0 if coverage.waiting_since_ms is None else coverage.to_ms - coverage.waiting_since_ms
-    waiting = f"What came in the last {spelled(waits_ms, 1 if is_brief else 2)} is not stored yet. " if waits_ms else ""
+    waiting = (
+        f"What came in the last {length_words(waits_ms, 1 if is_brief else 2)} is not stored yet. " if waits_ms else ""
+    )
     if unproved:
         verb, yet = "is" if len(unproved) == 1 else "are", "" if coverage.is_over else " yet"
-        said.append(f"{_gaps(unproved)} {verb} not proved complete{yet}.")
+        said.append(f"{_gap_words(unproved)} {verb} not proved complete{yet}.")
     if failed:
         is_over = all(gap.repair is None or not gap.repair.next_ms for gap in failed)
-        said.append(f"{_gaps(failed)} could not be repaired{'' if is_over else ' yet'}.")
+        said.append(f"{_gap_words(failed)} could not be repaired{'' if is_over else ' yet'}.")
     if said or not nothing or is_brief:  # a brief verdict has not read all records
         return f"{waiting}{' '.join(said)}".strip()
     is_all = coverage.away is None and not waiting
     where = "" if is_all or nothing.endswith("so far") else " before that"
     if not coverage.reaches_start:
-        where += f" in the last {spelled(coverage.to_ms - coverage.since_ms)}"
-    return f"{waiting}{nothing}{where}{_later(coverage.gaps)}."
+        where += f" in the last {length_words(coverage.to_ms - coverage.since_ms)}"
+    return f"{waiting}{nothing}{where}{_later_words(coverage.gaps)}."
 
 
-def _later(gaps: Sequence[Gap]) -> str:
+def _later_words(gaps: Sequence[Gap]) -> str:
     """Returns how the gaps were closed: that all were delivered later, or how many of them were repaired."""
     count, repaired = len(gaps), sum(gap.state == REPAIRED for gap in gaps)
     if not count:
         return ""
     if 0 < repaired < count:
-        return f": {counted(count, 'gap')}, {count - repaired} delivered later, {repaired} repaired"
-    return f": {counted(count, 'gap')}, {'all ' if count > 1 else ''}{'repaired' if repaired else 'delivered later'}"
+        return f": {plural(count, 'gap')}, {count - repaired} delivered later, {repaired} repaired"
+    return f": {plural(count, 'gap')}, {'all ' if count > 1 else ''}{'repaired' if repaired else 'delivered later'}"
 
 
-def lost(coverage: Coverage) -> str:
+def lost_words(coverage: Coverage) -> str:
     """Returns what was lost, as in "12 events lost, as the upstream reports"; "" if nothing is known to be lost."""
     gaps = [gap for gap in coverage.gaps if is_lost(gap)]
     if not gaps:
         return ""
     events = lost_events(gaps)
     who = "" if any(gap.cause in _OURS for gap in gaps) else ", as the upstream reports"
-    what = f"Events lost in {_gaps(gaps)}" if events is None else f"{counted(events, 'event')} lost"
+    what = f"Events lost in {_gap_words(gaps)}" if events is None else f"{plural(events, 'event')} lost"
     return f"{what}{who}"
 
 
-def dead_letters(coverage: Coverage) -> str:
+def dead_letter_words(coverage: Coverage) -> str:
     """Returns how many events were not stored but sent to the dead-letter queue; "" if none were."""
     sent = coverage.dead_lettered
-    return f"{counted(sent, 'event')} went to the dead-letter queue" if sent else ""
+    return f"{plural(sent, 'event')} went to the dead-letter queue" if sent else ""
 
 
-def _gaps(gaps: Sequence[Gap]) -> str:
+def _gap_words(gaps: Sequence[Gap]) -> str:
     lasted_ms = length_ms((gap.from_ms, gap.to_ms) for gap in gaps)
-    return f"{counted(len(gaps), 'gap')} of {spelled(lasted_ms)}{' in all' if len(gaps) > 1 else ''}"
+    return f"{plural(len(gaps), 'gap')} of {length_words(lasted_ms)}{' in all' if len(gaps) > 1 else ''}"
 
 
-def counted(count: int, what: str) -> str:
+def plural(count: int, what: str) -> str:
     """Returns a number and what it counts: 1 gap, 2 gaps."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def spelled(lasted_ms: int, units: int = 2) -> str:
+def length_words(lasted_ms: int, units: int = 2) -> str:
     """Returns a length for people, in its `units` largest units: 104 ms, 1.9 s, 12 s, 3 h 12 min, 2 d 3 h."""
     if lasted_ms < 1000:
         return f"{max(0, lasted_ms)} ms"

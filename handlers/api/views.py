@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from handlers.api import part_places, status_words
-from handlers.api.answers import at
+from handlers.api.answers import to_iso
 from handlers.api.connection_records import Connection, Connections, Records
 from handlers.api.figures import coverage
 from handlers.aws import executions
@@ -44,7 +44,7 @@ def newest_machine(states: Client, stream_id: str, records: Records) -> dict[str
     return machine(stream_id, *found)
 
 
-def latest(store: StreamRecords, events_table: str, stream_id: str, parts: Sequence[str] = ()) -> dict[str, Any]:
+def latest_place(store: StreamRecords, events_table: str, stream_id: str, parts: Sequence[str] = ()) -> dict[str, Any]:
     """Returns the position behind which `GET …/events` has the newest events; null for the beginning.
 
     `parts` are the ids of those in which the stream is read.
@@ -52,7 +52,7 @@ def latest(store: StreamRecords, events_table: str, stream_id: str, parts: Seque
     table, each = Table(store.dynamodb, events_table), parts or (stream_id,)
     layouts = {one: store.layout(one) or Layout() for one in each}
     places = {one: event_reader.place_before_newest(table, one, layouts[one], -(-LATEST // len(each))) for one in each}
-    place = part_places.written({tag_of(one): places[one] for one in parts if places[one]})
+    place = part_places.places_text({tag_of(one): places[one] for one in parts if places[one]})
     return {"stream": stream_id, "after": (place if parts else places[stream_id]) or None}
 
 
@@ -65,24 +65,26 @@ def timeline(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) 
     from_ms = now_ms - WINDOW_MS
     covered = coverage(status_words.status(connections), connections, records)
     shown = [] if covered is None else covered.as_json()["gaps"]
-    earliest = at(from_ms) or ""
+    earliest = to_iso(from_ms) or ""
     return {
         "stream": stream_id,
-        "from_at": at(from_ms),
-        "to_at": at(now_ms),
-        "connections": [_shown(one, connections) for one in connections.all if _end_ms(one, connections) >= from_ms],
+        "from_at": to_iso(from_ms),
+        "to_at": to_iso(now_ms),
+        "connections": [
+            _connection_json(one, connections) for one in connections.all if _end_ms(one, connections) >= from_ms
+        ],
         "gaps": [gap for gap in shown if gap["to_at"] is None or gap["to_at"] >= earliest],
     }
 
 
-def _shown(one: Connection, connections: Connections) -> dict[str, Any]:
+def _connection_json(one: Connection, connections: Connections) -> dict[str, Any]:
     """`opened_at` is null if it was never answered; `until_at` is its end, or now while the connection is open."""
     return {
         "lane": one.lane,
         "fence": one.fence,
-        "claimed_at": at(one.claimed_ms or one.opened_ms),
-        "opened_at": at(one.opened_ms),
-        "until_at": at(_end_ms(one, connections)),
+        "claimed_at": to_iso(one.claimed_ms or one.opened_ms),
+        "opened_at": to_iso(one.opened_ms),
+        "until_at": to_iso(_end_ms(one, connections)),
         "is_open": one in connections.open,
         "ended_by": connections.cause(one) or None,
         "stored": one.stored,
@@ -109,7 +111,7 @@ def machine(
         "execution": execution["executionArn"],
         "execution_status": execution["status"],
         "graph": graph(definition),
-        "current": current(events) if execution["status"] == "RUNNING" else [],
+        "current": current_states(events) if execution["status"] == "RUNNING" else [],
     }
 
 
@@ -121,13 +123,13 @@ def graph(definition: Mapping[str, Any]) -> dict[str, Any]:
         states[name] = {
             "type": state["Type"],
             "comment": state.get("Comment"),
-            "next": _following(state),
+            "next": _next_states(state),
             **({"branches": [graph(one) for one in inner]} if inner else {}),
         }
     return {"start": definition["StartAt"], "states": states}
 
 
-def _following(state: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _next_states(state: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the states that may follow a state, each once; `caught` if only an error leads there."""
     plain = [state.get("Next"), *(one.get("Next") for one in state.get("Choices", ())), state.get("Default")]
     caught = [one.get("Next") for one in state.get("Catch", ())]
@@ -135,7 +137,7 @@ def _following(state: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"to": name, "caught": is_caught} for name, is_caught in following.items()]
 
 
-def current(newest_first: Iterable[Mapping[str, Any]]) -> list[str]:
+def current_states(newest_first: Iterable[Mapping[str, Any]]) -> list[str]:
     """Returns the names of the states that were entered and not left, in the order of entry."""
     left: set[str] = set()
     entered: list[str] = []

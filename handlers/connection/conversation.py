@@ -38,7 +38,7 @@ from handlers.framing.websocket import (
 )
 from handlers.profile.behaviour import Profile
 from handlers.profile.messages import Exchange
-from handlers.profile.secret_references import SEARCHED, Secrets, hidden
+from handlers.profile.secret_references import SEARCHED, Secrets, hide_secrets
 from handlers.profile.upstream_requests import message_of
 
 NORMAL = 1000
@@ -126,7 +126,7 @@ class Conversation:
 
     def _without_secrets(self, text: str) -> str:
         """Returns the upstream's words without secrets, ready to be shown."""
-        return safe_phrase(hidden(text, self._secrets.values()))
+        return safe_phrase(hide_secrets(text, self._secrets.values()))
 
     def take_frames(
         self, now_ms: int, decoded: Decoded, decoder: Decoder, failure: FramingError | None

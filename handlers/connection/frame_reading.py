@@ -81,7 +81,7 @@ def read_frames(
     count = left_out = 0
     losses: list[int | None] = []
     splits = profile.split is not None
-    key = profile.whole_key if splits else profile.key
+    key = profile.frame_key if splits else profile.key
     # Looked up once a chunk, and not for each of its frames.
     marks, path, keeps, is_each = profile.marks, profile.cursor, profile.keep, profile.key == "each"
     # Most framings return frames already; checking it here saves a call for each chunk.
@@ -95,7 +95,7 @@ def read_frames(
         losses += [_reported_loss(marks.lost(frame), holes)] if kind is Kind.LOSS else holes
         if kind is Kind.SNAPSHOT and frame.name is None:
             frame = frame._replace(name=kind.value)
-        if keeps and kind is Kind.EVENT and not batch and not frame.is_comment and not profile.keeps(frame):
+        if keeps and kind is Kind.EVENT and not batch and not frame.is_comment and not profile.should_keep(frame):
             left_out += 1
             after = cursor_after(frame, path)
             cursor = after if after is not None else cursor
@@ -109,10 +109,10 @@ def read_frames(
                     event = event._replace(key=f"{place}-{first + len(events):09d}")
                 events.append(event)
         elif kind in _BESIDE and not frame.is_comment:
-            after = profile.cursor_beside(kind, frame, is_resumed=is_resumed)
+            after = profile.cursor_of_mark(kind, frame, is_resumed=is_resumed)
             cursor = after if after is not None else cursor
         if kind in _STOPS:
-            oldest = profile.oldest_after(frame) if kind is Kind.EXPIRED else None
+            oldest = profile.oldest_place(frame) if kind is Kind.EXPIRED else None
             return Reading(tuple(events), cursor, count, losses, kind, oldest, left_out)
     forget_parsed()
     after = cursor_behind(last_id, path)
@@ -129,7 +129,7 @@ def _reported_loss(lost: int | None, holes: Sequence[int]) -> int | None:
 def split_frame(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequence[StreamEvent]]:
     """Returns the kind of `frame` for a profile that splits, and its elements' events; none if it is not a batch."""
     # This comes first: it parses the frame as `kind` does, and also notes where its elements are.
-    batch = profile.events(frame, now_ms)
+    batch = profile.batch_events(frame, now_ms)
     kind = profile.marks.kind(frame)
     if not batch:
         is_empty = batch is not None and kind is Kind.EVENT

@@ -75,7 +75,7 @@ class Intake:
 
     def take_answer(self, now_ms: int, opened: Opened, record: Record) -> tuple[list[Effect], End | None]:
         """Returns what follows from the answer, and the end if it is not a stream; notes a stream in `record`."""
-        meaning = self._profile.meaning(opened.status)
+        meaning = self._profile.meaning_of_status(opened.status)
         if record.backlog.resumed and is_cursor_refused(self._profile, opened.status):
             self._discards = True
             return [], self._end_of_expired_cursor(now_ms, record, record.liveness.heard_ms, None)

@@ -73,7 +73,7 @@ def is_cursor_refused(profile: Profile, status: int) -> bool:
     A 410 does, unless the profile says otherwise. A cursor that was sent by default may be unknown to the upstream:
     then any refusal that a request without a cursor would not get counts too, and the next request has no cursor.
     """
-    meaning = profile.meaning(status)
+    meaning = profile.meaning_of_status(status)
     if meaning == "expired":
         return True
     is_default = profile.resume is not None and profile.resume.is_default and status not in dict(profile.statuses)
@@ -86,7 +86,7 @@ def is_resume_confirmed(profile: Profile, opened: Opened, cursor: str) -> bool:
     if resume is None or not resume.confirmed_by:
         return True
     confirmed = opened.headers.get(resume.confirmed_by)
-    return confirmed is None or confirmed == resume.spelled(cursor)
+    return confirmed is None or confirmed == resume.sent_text(cursor)
 
 
 def retry_after_s(headers: Mapping[str, str], now_ms: int) -> float | None:
@@ -155,7 +155,7 @@ class OwnTimes:
 
     def delivered_until_ms(self, data: Body, arrived_ms: int) -> int | None:
         """Returns until when, by our clock, all had come with the event of `arrived_ms`; None if that is unknown."""
-        own_ms = None if self._date_ms is None else self._time.of(data)
+        own_ms = None if self._date_ms is None else self._time.event_ms(data)
         if own_ms is None or self._date_ms is None:
             return None
         brought_ms = self._came_ms + own_ms - self._date_ms - SLACK_MS

@@ -163,7 +163,7 @@ class Manager:
         self._enter(Phase.OPENING)
         # The answer may take as long as the profile lets a stream be silent, and a stop must not wait for it.
         self.lease_due_ms = now_ms + self._invocation.lease_every_ms
-        self._record.record_resumption(now_ms, at, self._profile.asks(at.cursor), self._profile.reach_ms)
+        self._record.record_resumption(now_ms, at, self._profile.is_resumption(at.cursor), self._profile.reach_ms)
         return [effects.Open(at.cursor)]
 
     def _opened(self, now_ms: int, opened: inputs.Opened) -> list[Effect]:

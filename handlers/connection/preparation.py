@@ -41,13 +41,13 @@ from handlers.connection.opening_steps import (
 from handlers.connection.steps import Report
 from handlers.framing.events import compact, text_at
 from handlers.profile import addresses
-from handlers.profile.addresses import ProfileError, quoted
+from handlers.profile.addresses import ProfileError, quote_value
 from handlers.profile.behaviour import Profile
-from handlers.profile.secret_references import Secrets, filled, place, places
+from handlers.profile.secret_references import Secrets, fill_references, placeholder_reference, placeholder_values
 from handlers.profile.ticket_field import Ticket
 from handlers.profile.tls_field import Trust
 from handlers.profile.token_field import Token
-from handlers.profile.upstream_requests import UpstreamRequest, filled_json, own_headers, request_of
+from handlers.profile.upstream_requests import UpstreamRequest, fill_json, own_headers, request_of
 
 # RFC 6749, section 5.1: the server may leave out how long a token lives. For one that lives for ever, servers say
 # nothing, 0, null or centuries.
@@ -73,7 +73,7 @@ def prepare_opening(
         token = ""
         if profile.token is not None:
             token = yield from _token(profile, key, values, tokens, now_ms)
-            values[place("token")] = token
+            values[placeholder_reference("token")] = token
         asked: Try | None = None
         status = UNAUTHORIZED
         opens = "" if profile.ticket is None else (yield from _ticket(profile, profile.ticket, stream_id, values))
@@ -113,7 +113,7 @@ def add_token(
     if profile.token is None:
         return secrets
     token = yield from _token(profile, _key(profile.token, secrets), secrets, tokens, now_ms)
-    return {**secrets, place("token"): token}
+    return {**secrets, placeholder_reference("token"): token}
 
 
 def _open_step(profile: Profile, stream_id: str, cursor: str | None, values: Secrets, opens: str) -> Try:
@@ -121,7 +121,9 @@ def _open_step(profile: Profile, stream_id: str, cursor: str | None, values: Sec
         request = request_of(profile, stream_id, cursor, values)
     except ProfileError as error:
         raise Unready(Closed("rejected", str(error))) from None
-    return Try(request, {place(name): value for name, value in places(values).items()}, opens)
+    return Try(
+        request, {placeholder_reference(name): value for name, value in placeholder_values(values).items()}, opens
+    )
 
 
 # --- the token --------------------------------------------------------------------------------------------------------
@@ -129,7 +131,7 @@ def _open_step(profile: Profile, stream_id: str, cursor: str | None, values: Sec
 
 def _key(token: Token | None, secrets: Secrets) -> Any:
     """The key of a token: what it is requested with, so a changed secret makes another key."""
-    return None if token is None else (token, *(filled(text, secrets) for text in token.texts))
+    return None if token is None else (token, *(fill_references(text, secrets) for text in token.texts))
 
 
 def _token(
@@ -174,7 +176,7 @@ def _new_token(
 def _token_answer(
     profile: Profile, token: Token, secrets: Secrets, tokens: Tokens
 ) -> Generator[Ask | Call, Any, Answer | Closed]:
-    client, _, first = (filled(text, secrets) for text in token.texts)
+    client, _, first = (fill_references(text, secrets) for text in token.texts)
 
     def ask(refresh: str) -> Ask:
         asked = _token_request(token, secrets, refresh, profile.allow_private)
@@ -188,7 +190,7 @@ def _token_answer(
 
 
 def _token_request(token: Token, secrets: Secrets, refresh: str, allow_private: bool) -> UpstreamRequest:
-    client, secret, _ = (filled(text, secrets) for text in token.texts)
+    client, secret, _ = (fill_references(text, secrets) for text in token.texts)
     fields = {"grant_type": token.kind, "refresh_token": refresh, "scope": token.scope, "audience": token.audience}
     headers = {**_JSON, "content-type": b"application/x-www-form-urlencoded"}
     if token.auth == "basic" and secret:
@@ -254,7 +256,7 @@ def _ticket(
         if not value or not is_visible(value):
             at = f"in the header {where}" if isinstance(where, str) else f"at {where.text}"
             raise Unready(Closed("no_ticket", f"{who} answered with nothing {at} that can be sent"))
-        values[place(name)] = value
+        values[placeholder_reference(name)] = value
     opens = "" if ticket.opens is None else text_at(body, ticket.opens) or ""
     if ticket.opens is not None and not is_visible(opens):
         raise Unready(Closed("no_ticket", f"{who} answered with no address at {ticket.opens.text}"))
@@ -262,17 +264,17 @@ def _ticket(
 
 
 def _ticket_request(profile: Profile, ticket: Ticket, stream_id: str, values: Secrets) -> UpstreamRequest:
-    known = places(values)
+    known = placeholder_values(values)
     try:
         # The id is encoded here, so that no part of it is taken for a reference.
-        address = filled(addresses.fill(ticket.address, stream_id, known), values, quoted)
+        address = fill_references(addresses.fill_address(ticket.address, stream_id, known), values, quote_value)
         own = own_headers(profile, ticket.headers, values)
     except ProfileError as error:
         raise Unready(Closed("rejected", str(error))) from None
     headers = _JSON | {name: text.encode() for name, text in own.items()}
     body = None
     if ticket.body is not None:
-        body = compact(filled_json(json.loads(ticket.body), stream_id, values)).encode()
+        body = compact(fill_json(json.loads(ticket.body), stream_id, values)).encode()
         headers.setdefault("content-type", b"application/json")
     held = tuple(values.values())
     trust = _trust(profile, ticket.host, values)
@@ -282,7 +284,7 @@ def _ticket_request(profile: Profile, ticket: Ticket, stream_id: str, values: Se
 def _trust(profile: Profile, host: str, secrets: Secrets) -> Trust | None:
     """Returns the upstream's trust if `host` is the upstream's; no other host is shown the certificate."""
     trust = profile.trust(secrets)
-    return trust if trust is None or host == urlsplit(profile.address).hostname else trust.elsewhere()
+    return trust if trust is None or host == urlsplit(profile.address).hostname else trust.for_other_host()
 
 
 def _problem_of(who: str, reason: str, answer: Answer | Closed) -> Closed | None:

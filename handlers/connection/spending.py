@@ -46,7 +46,7 @@ OVER_BUDGET = "over_budget"
 
 def pause_kind(budget: Budget) -> str:
     """Returns the back-off's kind for a pause of this budget. It has the limits, so a raised one ends the pause."""
-    limits = ((budget.most_events, budget.most_bytes), *((one.most_events, one.most_bytes) for one in budget.wide))
+    limits = ((budget.most_events, budget.most_bytes), *((one.most_events, one.most_bytes) for one in budget.shared))
     return f"{OVER_BUDGET}:{'/'.join(str(most) for pair in limits for most in pair)}"
 
 
@@ -177,7 +177,7 @@ class Account:
     def is_due(self) -> bool:
         """Whether the count, or what it adds to a shared one, has grown so much that it is saved now."""
         events, size = (now - before for now, before in zip(self.counted, self._shared, strict=True))
-        is_shared = self._known.shared_percent < 100 and any(one.percent(events, size) for one in self._budget.wide)
+        is_shared = self._known.shared_percent < 100 and any(one.percent(events, size) for one in self._budget.shared)
         return is_shared or self.spent.is_worth_saving(self._saved)
 
     def read_answer(self, now_ms: int, settled: tuple[str, str] | None, wide: tuple[int, int, str] | None) -> None:

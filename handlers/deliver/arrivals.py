@@ -4,7 +4,7 @@ An event becomes visible when it is stored, which is not the order of the positi
 frozen one writes late, a person puts an event back. So the delivery notes what each call of the table's stream brought
 of a stream as an *arrival* with the next free number. A reader that has read up to a number has seen everything noted
 before it, and nothing comes before it later. An arrival names the sinks that took it before it was noted
-(handlers/deliver/at_once.py).
+(handlers/deliver/immediate_sending.py).
 
 An arrival is an item of the delivery table: the stream's id, and `arrival#<number>`. Invariants: a stream's numbers
 grow, even after all of them have expired; `before` is the number of the preceding one, or of none; what one call

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from handlers.deliver.bells import Place
-from handlers.deliver.operating import Lag
+from handlers.deliver.sink_commands import Lag
 from handlers.deliver.worker import Worked
 from handlers.run.connection_metrics import By, embedded_document, metrics_to_keep
 

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from handlers.api.event_pages import shown
+from handlers.api.event_pages import event_json
 from handlers.connection.inputs import Order
 from handlers.deliver.arrivals import KEPT_MS, Arrival, Arrivals, Entry
 from handlers.deliver.contract import Message, Step
@@ -286,7 +286,7 @@ def _no_body(_key: str) -> None:
 
 def message_of(stream_id: str, event: StoredEvent, more: dict[str, Any]) -> Message:
     """Returns the event as a message: its JSON with the delivery's own fields."""
-    text = json.dumps({"stream": stream_id, **shown(event), **more}, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps({"stream": stream_id, **event_json(event), **more}, ensure_ascii=False, separators=(",", ":"))
     return Message(stream_id, event.key, event.position, event.name, event.received_at_ms, text)
 
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import Literal, NamedTuple
 
-from handlers.deliver.apart import PART_REST_MS, RARELY, places_of, resend_set_apart
-from handlers.deliver.at_once import Sending, Within
 from handlers.deliver.bells import ANSWERED_MS, Bell, Bells, Place
 from handlers.deliver.contract import Message
 from handlers.deliver.delivery_records import MOST_APART, SinkRecord, SinkRecords
 from handlers.deliver.feed import SETTLED_MS, Feed, Page
+from handlers.deliver.immediate_sending import Sending, Within
 from handlers.deliver.sending import PARALLEL, SHORT_RESTS_MS, Each, Outcomes, Requests, name_of, rest_ms, send_all
+from handlers.deliver.set_apart import PART_REST_MS, RARELY, places_of, resend_set_apart
 from handlers.profile.deliver_field import Target
 from handlers.values import dataclass
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from handlers.fleet.wanted import Wanted, read_saved
+from handlers.fleet.fleet_document import Wanted, read_saved
 from handlers.group import GROUP
 from handlers.store import typed_values
 from handlers.store.control_table import IS_NEW, Table

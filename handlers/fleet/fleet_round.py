@@ -15,8 +15,8 @@ from dataclasses import field
 from typing import Any
 
 from handlers.api.status_words import MOVED, NOT_TWICE
-from handlers.fleet.turns import StreamRequest
-from handlers.fleet.wanted import Wanted
+from handlers.fleet.fleet_document import Wanted
+from handlers.fleet.request_pacing import StreamRequest
 from handlers.values import dataclass
 
 BATCH = 100

@@ -1,9 +1,9 @@
 """Carries out a step of an application: makes rounds until all streams are as wanted, the rounds are used up, or it is
 late.
 
-`fleet_round.py` decides which streams need a request, `turns.py` when to make it; threads here make the requests. The
-place is saved once a second, so after a kill one second of requests is made again, which changes nothing. Invariant: at
-the end of a step no request is under way, and the next step repeats those without an answer.
+`fleet_round.py` decides which streams need a request, `request_pacing.py` when to make it; threads here make the
+requests. The place is saved once a second, so after a kill one second of requests is made again, which changes nothing.
+Invariant: at the end of a step no request is under way, and the next step repeats those without an answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from handlers.errors import StoreUnavailable
 from handlers.fleet.fleet_records import DONE, Fleet, FleetRecords, Replaced
 from handlers.fleet.fleet_round import Round
-from handlers.fleet.turns import AT_ONCE, Outcome, Rate, RequestQueue, StreamRequest, Unpaced
+from handlers.fleet.request_pacing import AT_ONCE, Outcome, Rate, RequestQueue, StreamRequest, Unpaced
 from handlers.values import dataclass
 
 # Started streams take some seconds to connect; those that are not connected after all rounds are named.

@@ -71,7 +71,7 @@ def has_id(text: str) -> bool:
     return any(match[1] or match[3] for match in _PLACEHOLDER.finditer(text))
 
 
-def misspelt(text: str) -> str:
+def misspelt_placeholder(text: str) -> str:
     """Returns the first placeholder in `text` with an unknown filter; "" if there is none."""
     match = _MISSPELT.search(without_placeholders(text))
     return match[0] if match is not None else ""
@@ -163,7 +163,7 @@ def tag_of(part_id: str) -> str:
     return hashlib.sha256(part_id.encode()).hexdigest()[:TAG_DIGITS]
 
 
-def expand(address: str, variables: Mapping[str, str]) -> str:
+def expand_variable(address: str, variables: Mapping[str, str]) -> str:
     """`address` with the variable at its beginning replaced; raises ProfileError if that is not set."""
     match = _VARIABLE.match(address)
     if match is not None:
@@ -209,11 +209,11 @@ def check_address(address: str, *, may_be_socket: bool = False) -> str:
     return address
 
 
-def fill(address: str, stream_id: str, places: Mapping[str, str] = _NO_PLACES) -> str:
+def fill_address(address: str, stream_id: str, places: Mapping[str, str] = _NO_PLACES) -> str:
     """`address` with its placeholders replaced; raises ProfileError if it needs a name that the id lacks."""
     parts = urlsplit(address)
     need_name(parts.path, stream_id)
-    path, query = (fill_in(part, stream_id, quoted, places) for part in (parts.path, parts.query))
+    path, query = (fill_in(part, stream_id, quote_value, places) for part in (parts.path, parts.query))
     return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
 
 
@@ -224,7 +224,7 @@ def need_name(text: str, stream_id: str) -> None:
         raise ProfileError(f"the stream id {stream_id!r} needs a name after a colon, as in '{profile}:orders'")
 
 
-def origin(address: str) -> str:
+def origin_of(address: str) -> str:
     """Returns scheme, host and port (for a WebSocket those of its handshake); raises ValueError if there is a user."""
     parts = urlsplit(address)
     scheme, host = parts.scheme.replace("ws", "http"), parts.hostname or ""
@@ -233,7 +233,7 @@ def origin(address: str) -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{parts.port or _PORTS.get(scheme, 0)}"
 
 
-def quoted(value: str) -> str:
+def quote_value(value: str) -> str:
     """`value` as one piece of the path or of the query of an address."""
     return quote(value, safe="")
 
@@ -241,7 +241,7 @@ def quoted(value: str) -> str:
 def with_query(address: str, name: str, value: str) -> str:
     """`address` with the query parameter `name` set to `value`; a former value is replaced."""
     parts = urlsplit(address)
-    encoded = quoted(name)
+    encoded = quote_value(name)
     kept = [pair for pair in parts.query.split("&") if pair and pair.partition("=")[0] not in (name, encoded)]
-    query = "&".join([*kept, f"{encoded}={quoted(value)}"])
+    query = "&".join([*kept, f"{encoded}={quote_value(value)}"])
     return urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))

@@ -13,10 +13,10 @@ from handlers.framing.decoders import Framing, decoder
 from handlers.framing.events import OnConflict, Rule, StreamEvent, cursor_after, cursor_at, parse_json, to_event
 from handlers.framing.frames import Decoder, Frame
 from handlers.framing.marks import Kind, Marks
-from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name, part_ids
-from handlers.profile.checked_fields import EXPECTED, FLAG, Form, choice, duration, number, whole
+from handlers.profile.addresses import ProfileError, check_stream_id, fill_address, need_name, part_ids
+from handlers.profile.checked_fields import EXPECTED, FLAG, Form, choice, duration, integer, number
 from handlers.profile.resume import Resume
-from handlers.profile.secret_references import Reference, Secrets, filled, places, references
+from handlers.profile.secret_references import Reference, Secrets, fill_references, placeholder_values, references
 from handlers.profile.sections import Meaning, usual_meaning
 from handlers.values import dataclass
 
@@ -40,7 +40,7 @@ READ_REST_S = 0.05
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 
 
-def _said(form: Form, default: Any = None) -> dict[str, Any]:
+def _field(form: Form, default: Any = None) -> dict[str, Any]:
     """Returns what the file may hold under the field's name, for `parse` and for the JSON Schema."""
     return {"form": form, "default": default}
 
@@ -60,29 +60,29 @@ class Profile:
     split: "Split | None"
     key: Rule
     cursor: Rule | None
-    framing: Framing = field(metadata=_said(choice(get_args(Framing))))
-    method: Literal["GET", "POST"] = field(metadata=_said(choice(("GET", "POST")), "GET"))
-    compression: bool = field(metadata=_said(FLAG, False))
-    allow_private: bool = field(metadata=_said(FLAG, False))
-    connect_timeout_s: float = field(metadata=_said(number(above=0, most=60), 10))
-    stall_after_s: float = field(metadata=_said(number(above=0, most=900), 60))
-    expect_every_s: float | None = field(metadata=_said(EXPECTED))
-    overlap: Overlap = field(metadata=_said(choice(get_args(Overlap)), "tolerates"))
-    overlap_s: float = field(metadata=_said(number(above=-1, most=300), 2))
-    standby: Standby = field(metadata=_said(choice(get_args(Standby)), "cold"))
-    reconnect_tries: int = field(metadata=_said(whole(20, least=0), 0))
-    retry_max_s: float = field(metadata=_said(number(above=-1, most=3600), 60))
-    reject_after: float = field(metadata=_said(duration(86_400), 300))
-    oversize: Oversize = field(metadata=_said(choice(get_args(Oversize)), "dead-letter"))
-    max_frame_bytes: int = field(metadata=_said(whole(MAX_FRAME_BYTES), 1024 * 1024))
-    store: StoreKind = field(metadata=_said(choice(get_args(StoreKind)), "items"))
-    flush_s: float = field(metadata=_said(number(above=-1, most=60), 1))
-    dedup_window_s: int = field(metadata=_said(whole(86_400, least=60), 900))
-    order: Order = field(metadata=_said(choice(get_args(Order)), "index"))
-    partitions: int = field(metadata=_said(whole(MOST_PARTITIONS), 1))
-    keep_days: int = field(metadata=_said(whole(3650, least=0)))  # the stage's, if the file does not set it
-    again: bool = field(metadata=_said(FLAG))  # by the method, if the file does not set it
-    on_conflict: OnConflict = field(metadata=_said(choice(get_args(OnConflict)), "first"))
+    framing: Framing = field(metadata=_field(choice(get_args(Framing))))
+    method: Literal["GET", "POST"] = field(metadata=_field(choice(("GET", "POST")), "GET"))
+    compression: bool = field(metadata=_field(FLAG, False))
+    allow_private: bool = field(metadata=_field(FLAG, False))
+    connect_timeout_s: float = field(metadata=_field(number(above=0, most=60), 10))
+    stall_after_s: float = field(metadata=_field(number(above=0, most=900), 60))
+    expect_every_s: float | None = field(metadata=_field(EXPECTED))
+    overlap: Overlap = field(metadata=_field(choice(get_args(Overlap)), "tolerates"))
+    overlap_s: float = field(metadata=_field(number(above=-1, most=300), 2))
+    standby: Standby = field(metadata=_field(choice(get_args(Standby)), "cold"))
+    reconnect_tries: int = field(metadata=_field(integer(20, least=0), 0))
+    retry_max_s: float = field(metadata=_field(number(above=-1, most=3600), 60))
+    reject_after: float = field(metadata=_field(duration(86_400), 300))
+    oversize: Oversize = field(metadata=_field(choice(get_args(Oversize)), "dead-letter"))
+    max_frame_bytes: int = field(metadata=_field(integer(MAX_FRAME_BYTES), 1024 * 1024))
+    store: StoreKind = field(metadata=_field(choice(get_args(StoreKind)), "items"))
+    flush_s: float = field(metadata=_field(number(above=-1, most=60), 1))
+    dedup_window_s: int = field(metadata=_field(integer(86_400, least=60), 900))
+    order: Order = field(metadata=_field(choice(get_args(Order)), "index"))
+    partitions: int = field(metadata=_field(integer(MOST_PARTITIONS), 1))
+    keep_days: int = field(metadata=_field(integer(3650, least=0)))  # the stage's, if the file does not set it
+    again: bool = field(metadata=_field(FLAG))  # by the method, if the file does not set it
+    on_conflict: OnConflict = field(metadata=_field(choice(get_args(OnConflict)), "first"))
     deliver: "tuple[Target, ...]" = ()
     parts: tuple[str, ...] = ()
     keep: "tuple[Keep, ...]" = ()
@@ -111,7 +111,7 @@ class Profile:
         return None if self.expect_every_s is None else round(self.expect_every_s * 1000)
 
     @property
-    def joins_chunks(self) -> bool:
+    def may_join_chunks(self) -> bool:
         """Whether waiting chunks may be read as one: not if a chunk is an event."""
         return self.framing != "raw"
 
@@ -136,9 +136,9 @@ class Profile:
         return self.budget is not None and self.budget.then == "log"
 
     @property
-    def read_rest_s(self) -> float:
+    def read_wait_s(self) -> float:
         """How long bytes wait on the wire to be read together, which is cheaper: a tenth of what events wait anyway."""
-        return min(READ_REST_S, self.flush_s / 10) if self.store == "log" and self.joins_chunks else 0
+        return min(READ_REST_S, self.flush_s / 10) if self.store == "log" and self.may_join_chunks else 0
 
     @property
     def dedup_window_ms(self) -> int:
@@ -181,16 +181,16 @@ class Profile:
         skips = self.oversize == "dead-letter"
         return decoder(self.framing, self.max_frame_bytes, comments=self.marks.read_comments, skips=skips)
 
-    def event(self, frame: Frame, received_at_ms: int) -> StreamEvent:
+    def to_event(self, frame: Frame, received_at_ms: int) -> StreamEvent:
         """Returns the event of `frame` with this profile's dedup key and cursor."""
-        return to_event(frame, received_at_ms, key=self.whole_key, cursor=self.cursor)
+        return to_event(frame, received_at_ms, key=self.frame_key, cursor=self.cursor)
 
     @property
-    def whole_key(self) -> Rule:
+    def frame_key(self) -> Rule:
         """The rule for the key of a frame that is not a batch."""
         return self.key if self.split is None else self.split.key_of_whole(self.key)
 
-    def events(self, frame: Frame, received_at_ms: int) -> list[StreamEvent] | None:
+    def batch_events(self, frame: Frame, received_at_ms: int) -> list[StreamEvent] | None:
         """Returns the events of a batch, in order; None if the frame is not a batch."""
         if (split := self.split) is None or (batch := split.batch(frame)) is None:
             return None
@@ -198,7 +198,7 @@ class Profile:
             frame = frame._replace(name=Kind.SNAPSHOT.value)
         return split.events(frame, batch, received_at_ms, key=self.key, cursor=self.cursor, keep=self.keep)
 
-    def keeps(self, frame: Frame) -> bool:
+    def should_keep(self, frame: Frame) -> bool:
         """Returns whether `frame`, an event that is not a batch, is stored."""
         if not self.keep:
             return True
@@ -211,7 +211,7 @@ class Profile:
         is_of_element = split is not None and any(rule.path and split.is_of_element(rule.path) for rule in self.keep)
         return is_of_element and split is not None and split.has_list(frame)
 
-    def cursor_beside(self, kind: Kind, frame: Frame, *, is_resumed: bool) -> str | None:
+    def cursor_of_mark(self, kind: Kind, frame: Frame, *, is_resumed: bool) -> str | None:
         """Returns where to resume after a heartbeat or a disconnect, by the paths of its mark; None if it has none.
 
         `is_resumed` is whether the connection requested what came after a cursor.
@@ -224,7 +224,7 @@ class Profile:
         cursors = (cursor_at(body, path) for path in paths if path is not None)
         return next((cursor for cursor in cursors if cursor is not None), None)
 
-    def oldest_after(self, frame: Frame) -> str | None:
+    def oldest_place(self, frame: Frame) -> str | None:
         """Returns the oldest place that can be requested, if a frame that reports an expired cursor names it."""
         path = self.resume.oldest if self.resume is not None else None
         return (cursor_at(parse_json(frame.data), path) or None) if path is not None else None
@@ -249,12 +249,12 @@ class Profile:
             return None
         return 0 if self.resume.is_default else self.resume.reach_s * 1000 or None
 
-    def asks(self, cursor: str | None) -> bool:
+    def is_resumption(self, cursor: str | None) -> bool:
         """Returns whether a request with `cursor` resumes after an event that was seen."""
         resume = self.resume
-        return bool(resume is not None and cursor and cursor != resume.fallback and resume.spelled(cursor))
+        return bool(resume is not None and cursor and cursor != resume.fallback and resume.sent_text(cursor))
 
-    def meaning(self, status: int) -> Meaning:
+    def meaning_of_status(self, status: int) -> Meaning:
         """Returns what an answer of this status means, by the profile or else by HTTP.
 
         "expired" is a refusal if the request had no cursor; only a profile says "rejected".
@@ -281,11 +281,11 @@ class Profile:
             need_name(text, stream_id)
         if self.ticket is not None:
             need_name(self.ticket.body or "", stream_id)
-        return fill(self.address, stream_id, places(secrets or {}))
+        return fill_address(self.address, stream_id, placeholder_values(secrets or {}))
 
     def trust(self, secrets: Secrets) -> "Trust | None":
         """Returns the authorities that the profile's own origin is trusted by, and the certificate that it is shown."""
-        return None if self.tls is None else self.tls.filled(lambda text: filled(text, secrets))
+        return None if self.tls is None else self.tls.with_secrets(lambda text: fill_references(text, secrets))
 
     def close_meaning(self, code: int) -> "CloseMeaning":
         """Returns what a close with this code means, by the profile or else by the RFC."""

@@ -12,17 +12,17 @@ Invariant: a `Budget` that is returned without a note in `Fields` is valid.
 
 from typing import Literal, NamedTuple, get_args
 
-from handlers.profile.checked_fields import Fields, choice, whole
+from handlers.profile.checked_fields import Fields, choice, integer
 
 Then = Literal["go on", "sample", "log", "pause"]
 MOST = 10**12
-_LIMIT, _THEN, _ONE_IN = whole(MOST), choice(get_args(Then)), whole(1_000_000, least=2)
+_LIMIT, _THEN, _ONE_IN = integer(MOST), choice(get_args(Then)), integer(1_000_000, least=2)
 
 
-class Wide(NamedTuple):
+class SharedBudget(NamedTuple):
     """What the streams of the profile or of the stage may store together in a day; 0 is no bound."""
 
-    whose: str
+    owner: str
     most_events: int
     most_bytes: int
 
@@ -35,14 +35,14 @@ class Wide(NamedTuple):
 class Budget(NamedTuple):
     """What each stream of the profile may store in a day; 0 is no bound. A sample keeps one event in `one_in`.
 
-    `wide` are the budgets that the stream shares with others.
+    `shared` are the budgets that the stream shares with others.
     """
 
     most_events: int
     most_bytes: int
     then: Then
     one_in: int
-    wide: tuple[Wide, ...] = ()
+    shared: tuple[SharedBudget, ...] = ()
 
 
 def budget(fields: Fields) -> Budget | None:
@@ -52,19 +52,19 @@ def budget(fields: Fields) -> Budget | None:
         return None
     names = ("events_per_day", "bytes_per_day", "profile_events_per_day", "profile_bytes_per_day")
     if not any(inner.has(name) for name in names):
-        inner.wrong("", f"must have at least one of {', '.join(names)}")
+        inner.add_problem("", f"must have at least one of {', '.join(names)}")
     events, size, *of_profile = (inner.read(name, _LIMIT) or 0 for name in names)
     then, has_one_in = inner.read("then", _THEN, "go on"), inner.has("keep_one_in")
     one_in = inner.read("keep_one_in", _ONE_IN) or 0
     if then == "sample" and not has_one_in:
-        inner.wrong("keep_one_in", 'is missing: then = "sample" keeps one event of so many')
+        inner.add_problem("keep_one_in", 'is missing: then = "sample" keeps one event of so many')
     if then != "sample" and has_one_in:
-        inner.wrong("keep_one_in", 'works only with then = "sample"')
-    inner.refuse_the_rest(f"budget: {', '.join(names)}, then, keep_one_in")
-    return Budget(events, size, then, one_in, (Wide("profile", *of_profile),) if any(of_profile) else ())
+        inner.add_problem("keep_one_in", 'works only with then = "sample"')
+    inner.refuse_unknown(f"budget: {', '.join(names)}, then, keep_one_in")
+    return Budget(events, size, then, one_in, (SharedBudget("profile", *of_profile),) if any(of_profile) else ())
 
 
 def with_stage(own: Budget | None, events: int, size: int) -> Budget:
     """Returns the budget with the stage's; a stream whose profile has none is stored beyond the stage's budget."""
     own = own or Budget(0, 0, "go on", 0)
-    return own._replace(wide=(*own.wide, Wide("stage", events, size)))
+    return own._replace(shared=(*own.shared, SharedBudget("stage", events, size)))

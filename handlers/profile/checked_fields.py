@@ -44,7 +44,7 @@ class Form:
     convert: Callable[[Any], Any] | None = None
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def choices(self) -> tuple[str, ...]:
         """The words of a choice."""
         return tuple(self.schema.get("enum", ()))
 
@@ -72,7 +72,7 @@ def number(*, above: float, most: float, unit: str = "of seconds ") -> Form:
     return Form({"type": "number", **least, "maximum": most}, f"must be a number {unit}{words}")
 
 
-def whole(most: int, *, least: int = 1) -> Form:
+def integer(most: int, *, least: int = 1) -> Form:
     """Returns the form of a whole number from `least` to `most`."""
     schema = {"type": "integer", "minimum": least, "maximum": most}
     return Form(schema, f"must be a whole number from {least} to {most}")
@@ -112,7 +112,7 @@ A_PATH = Form(
 )
 
 
-def of_an_element(spelled: object) -> str:
+def element_hint(spelled: object) -> str:
     """Returns an explanation of `[*]` that ends the sentence about a wrong path; "" if the path has no `[*]`."""
     return '; "[*]" stands for an element of the list that split names' if "[*]" in str(spelled) else ""
 
@@ -138,17 +138,17 @@ class Fields:
         self._known: list[str] = []
         self.problems = problems
 
-    def wrong(self, field: str, problem: str) -> None:
+    def add_problem(self, field: str, problem: str) -> None:
         """Notes the first problem of `field`; "" is this table itself. A later one may follow from the first."""
         where = ".".join(part for part in (self._within, field) if part)
         begin = f"the profile {self._name!r}: {where} "
         if not any(noted.startswith(begin) for noted in self.problems):
             self.problems.append(begin + problem)
 
-    def refuse_the_rest(self, known: str) -> None:
+    def refuse_unknown(self, known: str) -> None:
         """Notes a problem for each field that was not taken; `known` lists the valid ones."""
         for field in self._table:
-            self.wrong(str(field), f"is not a field of {known}{did_you_mean(field, self._known)}")
+            self.add_problem(str(field), f"is not a field of {known}{did_you_mean(field, self._known)}")
 
     def take(self, field: str) -> Any:
         """Takes the field and returns its value as it is; None if it is absent."""
@@ -158,7 +158,7 @@ class Fields:
         """Returns whether the field is there and was not taken yet."""
         return field in self._table
 
-    def inside(self, field: str, value: Mapping[str, Any]) -> "Fields":
+    def fields_of(self, field: str, value: Mapping[str, Any]) -> "Fields":
         """Returns the fields of a table that is the value of a field."""
         within = ".".join(part for part in (self._within, field) if part)
         return Fields(self._name, value, self.problems, within)
@@ -166,32 +166,32 @@ class Fields:
     def read(self, field: str, form: Form, default: Any = None) -> Any:
         """Returns the value as its form reads it, or `default`. A choice without a default is required."""
         value = self._pop(field, default)
-        if value is None and default is None and not form.words:
+        if value is None and default is None and not form.choices:
             return None
         read = form.read(value)
         if read is not None:
             return read
-        problem = "is missing" if value is None else f"{form.must_be}{did_you_mean(value, form.words)}"
-        self.wrong(field, problem)
-        return form.words[0] if default is None and form.words else default
+        problem = "is missing" if value is None else f"{form.must_be}{did_you_mean(value, form.choices)}"
+        self.add_problem(field, problem)
+        return form.choices[0] if default is None and form.choices else default
 
-    def needs(self, field: str, form: Form) -> Any:
+    def read_required(self, field: str, form: Form) -> Any:
         """Returns the value of a required field as its form reads it; None, with a note, if it is missing or wrong."""
         if self.has(field):
             return self.read(field, form)
-        self.wrong(field, f"is missing: it {form.must_be}")
+        self.add_problem(field, f"is missing: it {form.must_be}")
         return None
 
-    def checked(self, field: str, check: Callable[[str], str]) -> str:
+    def read_checked(self, field: str, check: Callable[[str], str]) -> str:
         """Returns what `check` returns for a required text; `check` raises ProfileError for a wrong one."""
         value = self._pop(field, None)
         if not isinstance(value, str):
-            self.wrong(field, "must be a text" if value is not None else "is missing")
+            self.add_problem(field, "must be a text" if value is not None else "is missing")
             return ""
         try:
             return check(value)
         except ProfileError as error:
-            self.wrong(field, str(error))
+            self.add_problem(field, str(error))
             return ""
 
     def table(self, field: str, shape: str) -> "Fields | None":
@@ -200,11 +200,11 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, dict):
-            self.wrong(field, f"must be {shape}")
+            self.add_problem(field, f"must be {shape}")
             return None
-        return self.inside(field, value)
+        return self.fields_of(field, value)
 
-    def rest(self) -> dict[str, Any]:
+    def take_rest(self) -> dict[str, Any]:
         """Takes and returns all remaining fields."""
         left, self._table = self._table, {}
         return left

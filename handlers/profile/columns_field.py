@@ -37,14 +37,14 @@ def columns(fields: Fields) -> list[Column]:
     """Returns the columns in their order."""
     table = fields.take("columns")
     if not isinstance(table, dict) or not 0 < len(table) <= MOST_COLUMNS:
-        fields.wrong("columns", f"must be {_SHAPE}, with 1 to {MOST_COLUMNS} names")
+        fields.add_problem("columns", f"must be {_SHAPE}, with 1 to {MOST_COLUMNS} names")
         return []
-    inner = fields.inside("columns", table)
+    inner = fields.fields_of("columns", table)
     found = [_column(inner, name) for name in table]
     return [column for column in found if column is not None]
 
 
-def of_profile(name: str, table: Mapping[str, Any]) -> list[Column]:
+def columns_of_profile(name: str, table: Mapping[str, Any]) -> list[Column]:
     """Returns the columns of a profile that was checked."""
     return columns(Fields(name, table, [])) if "columns" in table else []
 
@@ -57,16 +57,16 @@ def _column(inner: Fields, name: str) -> Column | None:
             if name in RESERVED
             else "must be a name of a-z, 0-9 and _ that does not begin with a digit"
         )
-        inner.wrong(name, why)
+        inner.add_problem(name, why)
         return None
     kind = None
     if isinstance(value, dict):
-        one = inner.inside(name, value)
+        one = inner.fields_of(name, value)
         value, kind = one.read("path", A_PATH), one.read("type", _TYPE)
-        one.refuse_the_rest("a column: path, type")
+        one.refuse_unknown("a column: path, type")
         return Column(name, value, kind) if isinstance(value, JsonPath) else None
     path = parse_path(value) if isinstance(value, str) else None
     if path is None:
-        inner.wrong(name, 'must be a JSON path such as "$.meta.id", or { path = "$.n", type = "int64" }')
+        inner.add_problem(name, 'must be a JSON path such as "$.meta.id", or { path = "$.n", type = "int64" }')
         return None
     return Column(name, path, None)

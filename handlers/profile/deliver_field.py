@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from handlers.profile import sections
 from handlers.profile.addresses import ProfileError, check_address
-from handlers.profile.checked_fields import FLAG, TEXT, Fields, Form, number, whole
+from handlers.profile.checked_fields import FLAG, TEXT, Fields, Form, integer, number
 from handlers.profile.secret_references import Reference
 from handlers.values import dataclass
 
@@ -58,7 +58,7 @@ def _instant(value: Any) -> int | None:
 
 
 FROM = Form({"type": "string"}, 'must be "start", or an instant such as 2026-11-21T06:25:19Z or a date', _instant)
-BATCH, WAIT_S = whole(MOST_BATCH), number(above=-1, most=300)
+BATCH, WAIT_S = integer(MOST_BATCH), number(above=-1, most=300)
 # The kinds whose events wait for others, so that objects are large and calls are few.
 S3_WAIT_S = 60
 LABEL = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
@@ -101,20 +101,20 @@ def targets(fields: Fields) -> tuple[Target, ...]:
     tables = value if isinstance(value, list) else [value]
     if not 1 <= len(tables) <= MOST_TARGETS or not all(isinstance(table, dict) for table in tables):
         shape = 'must be a table such as { sqs = "orders.fifo" }, or a list'
-        fields.wrong("deliver", f"{shape} of up to {MOST_TARGETS} such tables")
+        fields.add_problem("deliver", f"{shape} of up to {MOST_TARGETS} such tables")
         return ()
-    read = [target for table in tables if (target := _target(fields.inside("deliver", table), table)) is not None]
+    read = [target for table in tables if (target := _target(fields.fields_of("deliver", table), table)) is not None]
     twice = [label for label, count in Counter(target.label for target in read).items() if count > 1]
     if twice:
         fix = 'give one a label = "..."' if twice[0].startswith("webhook:") else "leave one out"
-        fields.wrong("deliver", f"names {twice[0]} twice, and counts and logs could not tell them apart: {fix}")
+        fields.add_problem("deliver", f"names {twice[0]} twice, and counts and logs could not tell them apart: {fix}")
     return tuple(read)
 
 
 def _target(fields: Fields, table: dict[str, Any]) -> Target | None:
     kinds = [kind for kind in KINDS if kind in table]
     if len(kinds) != 1:
-        fields.wrong("", f"must have exactly one of {', '.join(KINDS)}")
+        fields.add_problem("", f"must have exactly one of {', '.join(KINDS)}")
         return None
     (kind,) = kinds
     name = fields.read(kind, TEXT, "")
@@ -125,22 +125,24 @@ def _target(fields: Fields, table: dict[str, Any]) -> Target | None:
 
     in_order, prefix, label = not own("unordered", FLAG, False), own("prefix", TEXT, ""), own("label", TEXT, "")
     if label and not LABEL.fullmatch(label):
-        fields.wrong("label", "must be a name of lowercase letters, digits, dots and hyphens (64 characters at most)")
+        fields.add_problem(
+            "label", "must be a name of lowercase letters, digits, dots and hyphens (64 characters at most)"
+        )
     batch, wait_s = own("batch", BATCH, 1), own("wait_s", WAIT_S, S3_WAIT_S if kind == "s3" else 0)
     allow_private, secret = own("allow_private", FLAG, False), _secret(fields) if "secret" in MORE[kind] else None
     if kind == "webhook":
         _check_webhook(fields, name, allow_private=allow_private)
     elif not re.fullmatch(pattern, name):
-        fields.wrong(kind, f"must be {words}")
+        fields.add_problem(kind, f"must be {words}")
     if prefix and (not _PREFIX.fullmatch(prefix) or prefix.startswith("/")):
-        fields.wrong(
+        fields.add_problem(
             "prefix",
             "must be a beginning of keys such as raw/, of at most 200 characters, without a slash at its start",
         )
     from_ms = fields.read("from", FROM)
-    fields.refuse_the_rest(f"a target of the kind {kind}")
+    fields.refuse_unknown(f"a target of the kind {kind}")
     if batch > 1 and not in_order:
-        fields.wrong(
+        fields.add_problem(
             "batch", "must be left out with unordered = true: batches keep the order and are sent one at a time"
         )
     return Target(kind, name, in_order, prefix, secret, allow_private, batch, round(wait_s * 1000), from_ms, label)
@@ -152,19 +154,19 @@ def _secret(fields: Fields) -> Reference | None:
     if referred is None:
         return None
     if len(referred) != 1 or not re.fullmatch(r"\$\{[^}]*\}", text):
-        fields.wrong("secret", "must refer to the secret that signs the events, as ${secret:name}")
+        fields.add_problem("secret", "must refer to the secret that signs the events, as ${secret:name}")
         return None
     return referred[0]
 
 
 def _check_webhook(fields: Fields, address: str, *, allow_private: bool) -> None:
     if "${" in address:
-        fields.wrong("webhook", "must not refer to a secret: a webhook is authenticated by its signature")
+        fields.add_problem("webhook", "must not refer to a secret: a webhook is authenticated by its signature")
         return
     try:
         check_address(address)
     except ProfileError as error:
-        fields.wrong("webhook", str(error))
+        fields.add_problem("webhook", str(error))
         return
     if not address.startswith("https://") and not allow_private:
-        fields.wrong("webhook", "must begin with https:// (or, with allow_private = true, http://)")
+        fields.add_problem("webhook", "must begin with https:// (or, with allow_private = true, http://)")

@@ -8,7 +8,7 @@ from typing import Any
 from handlers.framing.events import JsonPath, parse_path
 from handlers.framing.selection import Keep
 from handlers.framing.splitting import Split
-from handlers.profile.checked_fields import PATH, Fields, of_an_element
+from handlers.profile.checked_fields import PATH, Fields, element_hint
 from handlers.profile.mark_fields import NOT_FILLED, is_filled
 
 _SHAPE = '{ name = ["trade"] } or { path = "$.type", is = ["trade", "quote"] }, or a list of such'
@@ -22,20 +22,20 @@ def keep(fields: Fields, split: Split | None, *, has_names: bool) -> tuple[Keep,
         return ()
     rules = value if isinstance(value, list) else [value]
     if not rules or not all(isinstance(one, dict) and one for one in rules):
-        fields.wrong("keep", f"must be {_SHAPE}")
+        fields.add_problem("keep", f"must be {_SHAPE}")
         return ()
-    return tuple(_rule(fields.inside("keep", one), split, has_names or bool(split and split.name)) for one in rules)
+    return tuple(_rule(fields.fields_of("keep", one), split, has_names or bool(split and split.name)) for one in rules)
 
 
 def _rule(inner: Fields, split: Split | None, has_names: bool) -> Keep:
     names = _values(inner, "name", str)
     if names and not has_names:
-        inner.wrong("name", 'works only with framing = "sse", or with split.name: no other event has a name')
+        inner.add_problem("name", 'works only with framing = "sse", or with split.name: no other event has a name')
     path = _path(inner, split)
     values = _values(inner, "is", str | int | float)
     if values and path is None:
-        inner.wrong("is", "needs path, which says where the value is")
-    inner.refuse_the_rest("keep: name, path, is")
+        inner.add_problem("is", "needs path, which says where the value is")
+    inner.refuse_unknown("keep: name, path, is")
     return Keep(frozenset(names), path, frozenset((isinstance(value, bool), value) for value in values))
 
 
@@ -46,7 +46,7 @@ def _path(inner: Fields, split: Split | None) -> JsonPath | None:
     read = parse_path if split is None else split.path_of
     path = read(spelled) if isinstance(spelled, str) else None
     if path is None:
-        inner.wrong("path", f"must be {PATH}{of_an_element(spelled)}")
+        inner.add_problem("path", f"must be {PATH}{element_hint(spelled)}")
     return path
 
 
@@ -57,8 +57,8 @@ def _values(inner: Fields, field: str, kind: Any) -> list[Any]:
     values = value if isinstance(value, list) else [value]
     if not 0 < len(values) <= MOST_VALUES or not all(isinstance(one, kind) for one in values):
         words = "texts" if kind is str else "texts, numbers, true or false"
-        inner.wrong(field, f"must be a list of 1 to {MOST_VALUES} {words}")
+        inner.add_problem(field, f"must be a list of 1 to {MOST_VALUES} {words}")
         return []
     if any(is_filled(one) for one in values):
-        inner.wrong(field, f"must contain {NOT_FILLED}")
+        inner.add_problem(field, f"must contain {NOT_FILLED}")
     return values

@@ -27,23 +27,23 @@ _FILLED = re.compile(r"\$\{|\{(?:streamId|name|cursor|token|ticket)[}|.]")
 _WHO = ("only a heartbeat may, and a disconnect may contain cursor", "only a loss may")
 
 
-def marks(fields: Fields, field: str, kind: Kind) -> list[tuple[Kind, Mark]]:
+def read_marks(fields: Fields, field: str, kind: Kind) -> list[tuple[Kind, Mark]]:
     """Returns the marks of one kind: none, one or a list of them."""
-    return [(kind, one) for one in listed(fields, field, lambda value: mark(value, _PLACES.get(kind, ())))]
+    return [(kind, one) for one in read_list(fields, field, lambda value: read_mark(value, _PLACES.get(kind, ())))]
 
 
-def listed(fields: Fields, field: str, read: Callable[[Any], Mark]) -> list[Mark]:
+def read_list(fields: Fields, field: str, read: Callable[[Any], Mark]) -> list[Mark]:
     """Returns the marks of a field, none, one or a list; notes the ProfileError that `read` raises."""
     value, found = fields.take(field), []
     for one in value if isinstance(value, list) else [] if value is None else [value]:
         try:
             found.append(read(one))
         except ProfileError as error:
-            fields.wrong(field, str(error))
+            fields.add_problem(field, str(error))
     return found
 
 
-def mark(value: Any, places: Sequence[str] = ()) -> Mark:
+def read_mark(value: Any, places: Sequence[str] = ()) -> Mark:
     """Returns the mark of a table, which may also have paths of these names; raises ProfileError."""
     table = dict(value) if isinstance(value, dict) else {}
     if table and all(str(name).startswith("$") for name in table):

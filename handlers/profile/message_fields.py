@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from handlers.framing.events import parse_path
 from handlers.framing.marks import Kind, Mark
 from handlers.profile import addresses, sections
-from handlers.profile.checked_fields import A_PATH, PATH, Fields, Form, number, of_an_element
-from handlers.profile.mark_fields import listed, mark
-from handlers.profile.messages import CLOSE_MEANINGS, Exchange, Numbering, asks_by_message, paths_in
+from handlers.profile.checked_fields import A_PATH, PATH, Fields, Form, element_hint, number
+from handlers.profile.mark_fields import read_list, read_mark
+from handlers.profile.messages import CLOSE_MEANINGS, Exchange, Numbering, carries_cursor, paths_in
 
 if TYPE_CHECKING:
     from handlers.framing.splitting import Split
@@ -36,12 +36,12 @@ _MOST_MESSAGES = 100
 class Conversation(NamedTuple):
     """The fields about a socket as `Profile` has them, and the marks of messages that are answers or refusals.
 
-    `holds_cursor` is whether one of the first messages carries the cursor.
+    `carries_cursor` is whether one of the first messages carries the cursor.
     """
 
     fields: dict[str, Any]
     marks: list[tuple[Kind, Mark]]
-    holds_cursor: bool
+    carries_cursor: bool
 
 
 def conversation(fields: Fields) -> Conversation:
@@ -54,23 +54,23 @@ def conversation(fields: Fields) -> Conversation:
         *((Kind.REFUSAL, mark) for one in answered for mark in one.refuse),
         *((Kind.ANSWER, mark) for one in answered for mark in one.expect),
     ]
-    return Conversation({"subscribe": subscribe, "ping": ping, **more}, marks, asks_by_message(subscribe))
+    return Conversation({"subscribe": subscribe, "ping": ping, **more}, marks, carries_cursor(subscribe))
 
 
 def numbering(fields: Fields, split: "Split | None") -> Numbering | None:
     """Returns where events are numbered: a path, or { path = "$.seq", by = "$.product" }; `[*]` is an element."""
     value, by = fields.take("sequence"), None
     read = parse_path if split is None else split.path_of
-    more = of_an_element(value)
+    more = element_hint(value)
     form = Form(A_PATH.schema, f"must be {PATH}{more}", lambda one: read(one) if isinstance(one, str) else None)
     if isinstance(value, dict):
-        inner = fields.inside("sequence", value)
-        path, by = inner.needs("path", form), inner.read("by", form)
-        inner.refuse_the_rest("sequence: path, by")
+        inner = fields.fields_of("sequence", value)
+        path, by = inner.read_required("path", form), inner.read("by", form)
+        inner.refuse_unknown("sequence: path, by")
         if path is not None and path == by:
-            inner.wrong("by", "must be another path than path, or no row would have two numbers")
+            inner.add_problem("by", "must be another path than path, or no row would have two numbers")
     elif (path := form.read(value)) is None:
-        fields.wrong("sequence", f'must be {PATH}, or {{ path = "$.seq", by = "$.product" }}{more}')
+        fields.add_problem("sequence", f'must be {PATH}, or {{ path = "$.seq", by = "$.product" }}{more}')
     return None if path is None else Numbering(path, by)
 
 
@@ -79,30 +79,32 @@ def _several(fields: Fields, field: str, read: Callable[[Fields], Exchange]) -> 
     value = fields.take(field)
     listed = value if isinstance(value, list) else [] if value is None else [value]
     if len(listed) > _MOST_MESSAGES or (value is not None and not listed):
-        fields.wrong(field, f"must have from 1 to {_MOST_MESSAGES} messages")
+        fields.add_problem(field, f"must have from 1 to {_MOST_MESSAGES} messages")
     exchanges = []
     for at, one in enumerate(listed[:_MOST_MESSAGES]):
         where = f"{field}[{at}]" if isinstance(value, list) else field
         if isinstance(one, dict):
-            exchanges.append(read(fields.inside(where, one)))
+            exchanges.append(read(fields.fields_of(where, one)))
         else:
-            fields.wrong(where, f"must be {_SHAPES[field]}")
+            fields.add_problem(where, f"must be {_SHAPES[field]}")
     return tuple(exchanges)
 
 
 def _first(inner: Fields) -> Exchange:
     # Without a message, the connection waits for what the upstream sends by itself.
     exchange = _exchange(inner, "expect", needs_message=not inner.has("expect"))
-    inner.refuse_the_rest("subscribe: send, expect, refuse, reason, within_s")
+    inner.refuse_unknown("subscribe: send, expect, refuse, reason, within_s")
     return exchange
 
 
 def _reply(inner: Fields) -> Exchange:
     to = _answers(inner, "to")
     if not to:
-        inner.wrong("to", 'must be the mark of the message to answer: { "$.op" = "ping" }, a text, or a list of such')
+        inner.add_problem(
+            "to", 'must be the mark of the message to answer: { "$.op" = "ping" }, a text, or a list of such'
+        )
     send = _message(inner, is_needed=True, has_paths=True)
-    inner.refuse_the_rest("reply: to, send")
+    inner.refuse_unknown("reply: to, send")
     return Exchange(send, to)
 
 
@@ -110,11 +112,11 @@ def _ping(fields: Fields) -> Exchange | None:
     inner = fields.table("ping", _SHAPES["ping"])
     if inner is None:
         return None
-    every_s = inner.needs("every_s", number(above=0, most=3600))
+    every_s = inner.read_required("every_s", number(above=0, most=3600))
     exchange = _exchange(inner, "answer", needs_message=False)
     if exchange.send is None and exchange.expect:
-        inner.wrong("answer", "needs send: without it the protocol's own ping is sent, which a pong answers")
-    inner.refuse_the_rest("ping: send, every_s, answer, within_s")
+        inner.add_problem("answer", "needs send: without it the protocol's own ping is sent, which a pong answers")
+    inner.refuse_unknown("ping: send, every_s, answer, within_s")
     return dataclasses.replace(exchange, every_ms=round((every_s or 20) * 1000))
 
 
@@ -123,7 +125,7 @@ def _leave(fields: Fields) -> Exchange | None:
     if inner is None:
         return None
     send = _message(inner, is_needed=True)
-    inner.refuse_the_rest("leave: send")
+    inner.refuse_unknown("leave: send")
     return Exchange(send)
 
 
@@ -135,9 +137,9 @@ def _exchange(inner: Fields, answer: str, *, needs_message: bool) -> Exchange:
         return Exchange(send, expect, within_ms=round(within_s * 1000))
     refuse, reason = _answers(inner, "refuse"), inner.read("reason", A_PATH)
     if refuse and not is_awaited:
-        inner.wrong("refuse", "needs expect: without it no answer is awaited")
+        inner.add_problem("refuse", "needs expect: without it no answer is awaited")
     if reason is not None and not refuse:
-        inner.wrong("reason", "needs refuse: the marks of the message that contains it")
+        inner.add_problem("reason", "needs refuse: the marks of the message that contains it")
     return Exchange(send, expect, refuse, reason, round(within_s * 1000))
 
 
@@ -146,27 +148,31 @@ def _message(inner: Fields, *, is_needed: bool, has_paths: bool = False) -> Any:
     value = inner.take("send")
     if value is None:
         if is_needed:
-            inner.wrong("send", "is missing: it must be a text, or a table or list that is sent as JSON")
+            inner.add_problem("send", "is missing: it must be a text, or a table or list that is sent as JSON")
         return None
     try:
         text = value if isinstance(value, str) else json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
         text = ""
     if not text or not isinstance(value, str | dict | list):
-        inner.wrong("send", "must be a text, or a table or list that JSON can express: no dates, no infinite numbers")
+        inner.add_problem(
+            "send", "must be a text, or a table or list that JSON can express: no dates, no infinite numbers"
+        )
         return None
-    if misspelt := addresses.misspelt(text):
-        inner.wrong(
+    if misspelt := addresses.misspelt_placeholder(text):
+        inner.add_problem(
             "send", f"contains {misspelt}, which is unknown; the placeholders are {addresses.KNOWN}, and {{cursor}}"
         )
     for place in paths_in(text):
         if not has_paths:
-            inner.wrong("send", f"contains {{{place}}}: only a reply may hold a part of the message that it answers")
+            inner.add_problem(
+                "send", f"contains {{{place}}}: only a reply may hold a part of the message that it answers"
+            )
         elif parse_path(place) is None:
-            inner.wrong("send", f"contains {{{place}}}, which is not a JSON path such as {{$.id}}")
+            inner.add_problem("send", f"contains {{{place}}}, which is not a JSON path such as {{$.id}}")
     sections.check_message(inner, "send", value)
     return value
 
 
 def _answers(inner: Fields, field: str) -> tuple[Mark, ...]:
-    return tuple(listed(inner, field, lambda one: mark({"data": one} if isinstance(one, str) else one)))
+    return tuple(read_list(inner, field, lambda one: read_mark({"data": one} if isinstance(one, str) else one)))

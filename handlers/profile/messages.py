@@ -69,7 +69,7 @@ class Numbering:
     by: JsonPath | None = None
 
 
-def asks_by_message(exchanges: Sequence[Exchange]) -> bool:
+def carries_cursor(exchanges: Sequence[Exchange]) -> bool:
     """Returns whether a message carries the cursor."""
     return any({"cursor", "cursor|text"} & {*_PLACE.findall(one.text)} for one in exchanges)
 
@@ -79,14 +79,14 @@ def paths_in(text: str) -> list[str]:
     return [place for place in _PLACE.findall(text) if place.startswith("$")]
 
 
-def spelled(send: Any, cursor: str | None, fill: Callable[[str], str], heard: Any = None) -> bytes:
+def message_bytes(send: Any, cursor: str | None, fill: Callable[[str], str], received: Any = None) -> bytes:
     """Returns the message to send at the cursor (None and "" for none); `fill` fills in all other placeholders.
 
-    `heard` is the body of the message that it answers.
+    `received` is the body of the message that it answers.
     """
     if isinstance(send, str):
-        return _text(send, cursor, fill, heard).encode()
-    return _json(_filled(send, cursor, fill, heard)).encode()
+        return _text(send, cursor, fill, received).encode()
+    return _json(_fill(send, cursor, fill, received)).encode()
 
 
 def _json(value: Any) -> str:
@@ -98,41 +98,41 @@ def _json(value: Any) -> str:
     return value.text if type(value) is LongNumber else compact(value)
 
 
-def _filled(value: Any, cursor: str | None, fill: Callable[[str], str], heard: Any) -> Any:
+def _fill(value: Any, cursor: str | None, fill: Callable[[str], str], received: Any) -> Any:
     """Returns the value with its texts filled in. Members that need a value that is not there are left out."""
     if isinstance(value, dict):
-        members = ((name, _filled(inner, cursor, fill, heard)) for name, inner in value.items())
+        members = ((name, _fill(inner, cursor, fill, received)) for name, inner in value.items())
         return {name: inner for name, inner in members if inner is not _LEFT_OUT}
     if isinstance(value, list):
-        return [inner for one in value if (inner := _filled(one, cursor, fill, heard)) is not _LEFT_OUT]
+        return [inner for one in value if (inner := _fill(one, cursor, fill, received)) is not _LEFT_OUT]
     if not isinstance(value, str):
         return value
-    values = [_value(place, cursor, heard) for place in _PLACE.findall(value)]
+    values = [_value(place, cursor, received) for place in _PLACE.findall(value)]
     if None in values:
         return _LEFT_OUT
-    return values[0] if _PLACE.fullmatch(value) else _text(value, cursor, fill, heard)
+    return values[0] if _PLACE.fullmatch(value) else _text(value, cursor, fill, received)
 
 
-def _value(place: str, cursor: str | None, heard: Any) -> Any:
+def _value(place: str, cursor: str | None, received: Any) -> Any:
     """Returns what fills the place as a whole; None if there is nothing, or a list or an object."""
     if place.startswith("$"):
         path = parse_path(place)
-        value = None if path is None else at(heard, path)[1]
-        return value if isinstance(value, int | float) else _part(place, heard) if isinstance(value, str) else None
+        value = None if path is None else at(received, path)[1]
+        return value if isinstance(value, int | float) else _part(place, received) if isinstance(value, str) else None
     # A cursor that is a number is sent as one: nearly every feed counts with numbers.
     is_number = cursor and place == "cursor" and _NUMBER.fullmatch(cursor) and abs(int(cursor)) <= _MOST_NUMBER
     return int(cursor or 0) if is_number else cursor or None
 
 
-def _part(place: str, heard: Any) -> str | None:
+def _part(place: str, received: Any) -> str | None:
     path = parse_path(place)
-    text = None if path is None else text_at(heard, path)
+    text = None if path is None else text_at(received, path)
     return text if text is not None and len(text) <= MOST_PART_CHARACTERS else None
 
 
-def _text(text: str, cursor: str | None, fill: Callable[[str], str], heard: Any) -> str:
+def _text(text: str, cursor: str | None, fill: Callable[[str], str], received: Any) -> str:
     # Every second part is a place. Nothing is filled into a cursor or into the upstream's words, which may be anything.
     return "".join(
-        fill(part) if index % 2 == 0 else _part(part, heard) or "" if part.startswith("$") else cursor or ""
+        fill(part) if index % 2 == 0 else _part(part, received) or "" if part.startswith("$") else cursor or ""
         for index, part in enumerate(_PLACE.split(text))
     )

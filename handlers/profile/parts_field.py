@@ -28,7 +28,7 @@ def parts(fields: Fields) -> tuple[str, ...]:
     return fields.read("parts", _PARTS) or ()
 
 
-def _parsed(value: Any) -> tuple[str, ...] | None:
+def _parse(value: Any) -> tuple[str, ...] | None:
     is_list = isinstance(value, list) and 2 <= len(value) <= MOST_PARTS
     return tuple(value) if is_list and all(isinstance(one, str) and _PART.fullmatch(one) for one in value) else None
 
@@ -42,7 +42,7 @@ _PARTS = Form(
         "uniqueItems": True,
     },
     f"must be a list of 2 to {MOST_PARTS} texts, each of 1 to 64 of the characters A-Z a-z 0-9 . _ ~ / * : , @ + -",
-    _parsed,
+    _parse,
 )
 
 
@@ -53,18 +53,18 @@ def check_parts(fields: Fields, profile: Profile) -> None:
         try:
             check_stream_id(one)
         except ProfileError as error:
-            fields.wrong("parts", f"must give valid stream ids: {error}")
+            fields.add_problem("parts", f"must give valid stream ids: {error}")
     if len({tag_of(one) for one in ids}) < len(ids):
-        fields.wrong("parts", "must differ from each other: each is a connection of its own")
+        fields.add_problem("parts", "must differ from each other: each is a connection of its own")
     if not any(map(has_id, [*profile.texts, *([] if profile.ticket is None else profile.ticket.texts)])):
-        fields.wrong(
+        fields.add_problem(
             "parts", "needs {name} in address, body or subscribe: otherwise each part would be the whole stream"
         )
     if not profile.again:
-        fields.wrong(
+        fields.add_problem(
             "parts", "cannot be used with again = false: what must not be requested twice has only one connection"
         )
     if profile.store == "items" and profile.order == "none":
-        fields.wrong(
+        fields.add_problem(
             "parts", 'cannot be used with order = "none": only an order of arrival lets the parts be read as one'
         )

@@ -18,9 +18,9 @@ from handlers.framing.events import JsonPath, Rule, parse_path
 from handlers.framing.selection import Keep
 from handlers.framing.splitting import ELEMENT, Split
 from handlers.profile import addresses
-from handlers.profile.addresses import check_address, expand, quoted
-from handlers.profile.checked_fields import A_PATH, TEXT, Fields, duration, number, whole
-from handlers.profile.secret_references import Reference, Secrets, filled, references, without
+from handlers.profile.addresses import check_address, expand_variable, quote_value
+from handlers.profile.checked_fields import A_PATH, TEXT, Fields, duration, integer, number
+from handlers.profile.secret_references import Reference, Secrets, fill_references, mask_references, references
 from handlers.profile.sections import headers, query
 from handlers.profile.split_field import list_path
 from handlers.profile.time_field import OwnTime, own_time
@@ -32,7 +32,7 @@ MOST_PAGES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
+class NextPage:
     """Where the next page is: at a cursor in the answer, in its Link header, or by counting pages.
 
     A cursor goes into the query parameter `query`; if that is "", the cursor is itself an address. The parameter
@@ -59,7 +59,7 @@ class Repair:
     split: Split
     key: Rule
     time: OwnTime
-    next: Next | None
+    next: NextPage | None
     headers: tuple[tuple[str, str], ...] | None = field(repr=False)
     pace_s: float
     after_s: float
@@ -76,7 +76,7 @@ class Repair:
     @property
     def is_keyed_by_time(self) -> bool:
         """Whether no two items can share an instant: it is their key."""
-        return self.time.path is not None and self.key == _moved(self.time.path, self.split)
+        return self.time.path is not None and self.key == _within_item(self.time.path, self.split)
 
     @property
     def mark(self) -> str:
@@ -104,7 +104,9 @@ class Repair:
         # Each value is filled in once: nothing in it is taken for a placeholder.
         pieces = _EDGE.split(self.address)
         spelled = [
-            quoted(edges[piece]) if number % 2 else filled(addresses.fill_in(piece, stream_id, quoted), secrets, quoted)
+            quote_value(edges[piece])
+            if number % 2
+            else fill_references(addresses.fill_in(piece, stream_id, quote_value), secrets, quote_value)
             for number, piece in enumerate(pieces)
         ]
         return "".join(spelled)
@@ -124,21 +126,23 @@ def repair(
         return None
 
     def check(text: str) -> str:
-        address = expand(text, variables)
-        check_address(_EDGE.sub("x", without(address)))
+        address = expand_variable(text, variables)
+        check_address(_EDGE.sub("x", mask_references(address)))
         if _EDGE.search(urlsplit(address).netloc):
             raise addresses.ProfileError("may contain {after}, {before}, {from} and {to} only in its path and query")
         references(address.partition("?")[2])
         return address
 
-    address = inner.checked("address", check)
+    address = inner.read_checked("address", check)
     query(inner, address)
     edges = frozenset(_EDGE.findall(address))
     if address and not edges:
-        inner.wrong("address", "must contain {after} or {before}, the keys at the edges of a gap, or {from} and {to}")
-    items = Split(inner.needs("items", _ITEMS) or JsonPath("$", ()))
+        inner.add_problem(
+            "address", "must contain {after} or {before}, the keys at the edges of a gap, or {from} and {to}"
+        )
+    items = Split(inner.read_required("items", _ITEMS) or JsonPath("$", ()))
     name = inner.read("name", A_PATH) or next(iter(own_paths(split.name, split) if split and split.name else ()), None)
-    items = Split(items.path, name=name and _moved(name, items))
+    items = Split(items.path, name=name and _within_item(name, items))
     parsed = Repair(
         address=address,
         split=items,
@@ -149,17 +153,17 @@ def repair(
         pace_s=inner.read("pace_s", number(above=-1, most=60), 0.2),
         after_s=inner.read("after_s", duration(3600), 5),
         reach_s=inner.read("reach_s", duration(31_536_000), 86_400),
-        pages=inner.read("pages", whole(10_000), MOST_PAGES),
+        pages=inner.read("pages", integer(10_000), MOST_PAGES),
         unproved=inner.read("unproved", TEXT, ""),
         keep=_keep(own_keep, split, has_names=name is not None),
     )
-    inner.refuse_the_rest(
+    inner.refuse_unknown(
         "repair: address, items, key, name, time, time_unit, next, headers, pace_s, after_s, reach_s, pages, unproved"
     )
     return parsed
 
 
-def _moved(path: JsonPath, items: Split) -> JsonPath | None:
+def _within_item(path: JsonPath, items: Split) -> JsonPath | None:
     return items.path_of(f"{items.path.text}{ELEMENT}{path.text[1:]}")
 
 
@@ -181,22 +185,22 @@ def _key(inner: Fields, items: Split, own_key: Rule, split: Split | None, *, by_
     value = inner.take("key")
     own = own_paths(own_key, split)
     if own_key == "each":
-        inner.wrong("", 'cannot be combined with key = "each", which recognizes no event that comes again')
+        inner.add_problem("", 'cannot be combined with key = "each", which recognizes no event that comes again')
     if own_key == "hash":
         if value is not None:
-            inner.wrong("key", "must be left out: the stream's key is the hash of an event, so an item's is too")
+            inner.add_problem("key", "must be left out: the stream's key is the hash of an event, so an item's is too")
         if by_key:
-            inner.wrong(
+            inner.add_problem(
                 "address", "must contain {from} and {to}: the stream's key is a hash, which no upstream can look up"
             )
         return "hash"
     spelled = [one.text for one in own] if value is None else value if isinstance(value, list) else [value]
     paths = [parse_path(one) if isinstance(one, str) else None for one in spelled]
-    moved = [None if path is None else _moved(path, items) for path in paths]
+    moved = [None if path is None else _within_item(path, items) for path in paths]
     count = len(own_key) if isinstance(own_key, tuple) else 1
     if None in moved or len(moved) != count:
         shape = 'a JSON path such as "$.id"' if count == 1 else f"a list of {count} JSON paths"
-        inner.wrong("key", f"must be {shape}, like the stream's own key, which leads into an item")
+        inner.add_problem("key", f"must be {shape}, like the stream's own key, which leads into an item")
         return "hash"
     sound = tuple(path for path in moved if path is not None)
     return sound if isinstance(own_key, tuple) else sound[0]
@@ -219,20 +223,20 @@ def _shown(rule: Keep, split: Split | None, has_names: bool) -> Keep:
 _SHAPES = '{ cursor = "$.next", query = "after" }, { link = "next" } or { number = "page" }'
 
 
-def _next(inner: Fields) -> Next | None:
+def _next(inner: Fields) -> NextPage | None:
     table = inner.table("next", _SHAPES)
     if table is None:
         return None
     cursor, link, count = table.read("cursor", A_PATH), table.read("link", TEXT, ""), table.read("number", TEXT, "")
-    query, step = table.read("query", TEXT, ""), table.read("step", whole(10_000), 1)
-    first = table.read("first", whole(1_000_000, least=0), 1 if step == 1 else 0)
+    query, step = table.read("query", TEXT, ""), table.read("step", integer(10_000), 1)
+    first = table.read("first", integer(1_000_000, least=0), 1 if step == 1 else 0)
     if sum(map(bool, (cursor, link, count))) != 1 or (query and cursor is None):
-        table.wrong("", f"must be one of {_SHAPES}")
-    table.refuse_the_rest("next: cursor and query, link, or number, first and step")
-    return Next(cursor, query, link, count, first, step)
+        table.add_problem("", f"must be one of {_SHAPES}")
+    table.refuse_unknown("next: cursor and query, link, or number, first and step")
+    return NextPage(cursor, query, link, count, first, step)
 
 
-def notes(repair: Repair, own_key: Rule, split: Split | None, own_keep: Sequence[Keep]) -> Iterator[str]:
+def unintended_notes(repair: Repair, own_key: Rule, split: Split | None, own_keep: Sequence[Keep]) -> Iterator[str]:
     """Yields what may not be intended: another key than the stream's own, and a rule of `keep` that no item shows."""
     key = repair.key
     if not isinstance(key, str):

@@ -9,8 +9,8 @@ from typing import Any, Literal, cast
 
 from handlers.framing.events import JsonPath
 from handlers.framing.marks import Kind, Mark
-from handlers.profile.checked_fields import A_PATH, TEXT, Fields, did_you_mean, is_header, whole
-from handlers.profile.mark_fields import marks
+from handlers.profile.checked_fields import A_PATH, TEXT, Fields, did_you_mean, integer, is_header
+from handlers.profile.mark_fields import read_marks
 from handlers.values import dataclass
 
 # Python refuses to read longer numbers; a cursor with more digits is a text.
@@ -42,11 +42,11 @@ class Resume:
     oldest: JsonPath | None = None
     is_default: bool = False
 
-    def spelled(self, cursor: str) -> str:
+    def sent_text(self, cursor: str) -> str:
         """Returns what is sent for `cursor`; "" if a header cannot carry it: a line end would begin another header."""
         # The fallback is a constant of the upstream, not the place of an event that was seen.
         is_place = cursor != self.fallback
-        asked = self.pattern.replace("{cursor}", self._moved(cursor, 1)) if is_place else cursor
+        asked = self.pattern.replace("{cursor}", self._shift(cursor, 1)) if is_place else cursor
         return "" if self.place == "header" and _LINE_ENDS.intersection(asked) else asked
 
     def after_expiry(self, cursor: str, oldest: str | None) -> tuple[str, bool]:
@@ -57,17 +57,17 @@ class Resume:
         """
         if oldest is None:
             return self.fallback, True
-        asked, first = _comparable(self._moved(cursor, 1)), _comparable(oldest)
+        asked, first = _comparable(self._shift(cursor, 1)), _comparable(oldest)
         if type(asked) is type(first) and not _is_later(first, asked):
             return cursor, False
-        return self._moved(oldest, -1), True
+        return self._shift(oldest, -1), True
 
-    def _moved(self, cursor: str, sign: int) -> str:
+    def _shift(self, cursor: str, sign: int) -> str:
         """Returns the place to request for `cursor`; with -1, the cursor for which `cursor` is the place to request."""
         # Python takes some numbers for instants: the milliseconds 1795120112340 for 23:40 on a day of 1795.
         if _NUMBER.fullmatch(cursor):
             return str(int(cursor) + sign * self.add) if self.add else cursor
-        return _earlier(cursor, sign * self.back_s) if self.back_s else cursor
+        return _subtract_seconds(cursor, sign * self.back_s) if self.back_s else cursor
 
 
 # WHATWG, "processing model", reconnection: "If the EventSource object's last event ID string is not the empty string",
@@ -76,7 +76,7 @@ LAST_EVENT_ID = Resume("header", "Last-Event-ID", is_default=True)
 _SHAPE = '{ header = "..." }, { query = "..." } or { body = "/..." }'
 
 
-def _earlier(cursor: str, back_s: int) -> str:
+def _subtract_seconds(cursor: str, back_s: int) -> str:
     """Returns the instant `back_s` seconds before the cursor, in its own offset; the cursor if it is no instant."""
     try:
         return (datetime.fromisoformat(cursor) - timedelta(seconds=back_s)).isoformat().replace("+00:00", "Z")
@@ -118,41 +118,43 @@ def resume(fields: Fields, default: Resume | None) -> tuple[Resume | None, list[
     if value is None or value == "none":
         return (default if value is None else None), []
     if not isinstance(value, dict):
-        fields.wrong("resume", f'must be {_SHAPE}, or "none"{did_you_mean(value, ("none",))}')
+        fields.add_problem("resume", f'must be {_SHAPE}, or "none"{did_you_mean(value, ("none",))}')
         return default, []
-    inner = fields.inside("resume", value)
+    inner = fields.fields_of("resume", value)
     places = {place: value for place in ("header", "query", "body") if (value := inner.take(place)) is not None}
     if default is BY_MESSAGE:
         if places:
-            inner.wrong(next(iter(places)), 'must be left out: a message contains "{cursor}", which resumes already')
+            inner.add_problem(
+                next(iter(places)), 'must be left out: a message contains "{cursor}", which resumes already'
+            )
         places = {"message": ""}
     elif len(places) != 1 or not all(isinstance(value, str) and value for value in places.values()):
-        inner.wrong("", f'must be {_SHAPE}, or "none"')
+        inner.add_problem("", f'must be {_SHAPE}, or "none"')
         places = {"query": "x"}
     ((place, name),) = places.items()
     if place == "header" and not is_header(name):
-        inner.wrong("header", "must be the name of an HTTP header that a profile may set")
+        inner.add_problem("header", "must be the name of an HTTP header that a profile may set")
     if place == "body" and not _POINTER.fullmatch(name):
-        inner.wrong("body", 'must be a place in the body such as "/create_request/start_revision"')
+        inner.add_problem("body", 'must be a place in the body such as "/create_request/start_revision"')
     parsed = Resume(
         cast(Literal["header", "query", "body", "message"], place),
         name,
         pattern=inner.read("pattern", TEXT, "{cursor}"),
-        add=inner.read("add", whole(1_000_000, least=0), 0),
-        back_s=inner.read("back_s", whole(86_400, least=0), 0),
-        reach_s=inner.read("reach_s", whole(31_536_000, least=0), 0),
+        add=inner.read("add", integer(1_000_000, least=0), 0),
+        back_s=inner.read("back_s", integer(86_400, least=0), 0),
+        reach_s=inner.read("reach_s", integer(31_536_000, least=0), 0),
         fallback=inner.read("fallback", TEXT, ""),
         confirmed_by=inner.read("confirmed_by", TEXT, "").lower(),
         oldest=inner.read("oldest", A_PATH),
     )
-    expired = marks(inner, "expired", Kind.EXPIRED)
+    expired = read_marks(inner, "expired", Kind.EXPIRED)
     if parsed.oldest is not None and not expired:
-        inner.wrong("oldest", "needs expired: the marks of the frame that contains it")
-    inner.refuse_the_rest(
+        inner.add_problem("oldest", "needs expired: the marks of the frame that contains it")
+    inner.refuse_unknown(
         "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired, oldest"
     )
     if parsed.add and parsed.back_s:
-        inner.wrong(
+        inner.add_problem(
             "back_s", "is for cursors that are instants, and add for those that are numbers: leave one of them out"
         )
     return parsed, expired

@@ -49,12 +49,12 @@ class Reference(NamedTuple):
 Secrets = Mapping[Reference, str]
 
 
-def place(name: str) -> Reference:
+def placeholder_reference(name: str) -> Reference:
     """Returns the reference that stands for a placeholder's value among the secrets of one opening."""
     return Reference("place", name)
 
 
-def places(secrets: Secrets) -> dict[str, str]:
+def placeholder_values(secrets: Secrets) -> dict[str, str]:
     """Returns the values of placeholders among the secrets, by their names."""
     return {reference.name: value for reference, value in secrets.items() if reference.kept_in == "place"}
 
@@ -89,12 +89,12 @@ def is_bare(name: str, text: str) -> bool:
     return _CREDENTIAL.fullmatch(name.replace("_", "-")) is not None
 
 
-def filled(text: str, secrets: Secrets, spell: Callable[[str], str] = str) -> str:
+def fill_references(text: str, secrets: Secrets, spell: Callable[[str], str] = str) -> str:
     """`text` with every reference replaced by its value as `spell` spells it."""
     return _REFERENCE.sub(lambda match: spell(secrets[_reference(match)]), text)
 
 
-def filled_beside(text: str, secrets: Secrets, rest: Callable[[str], str]) -> str:
+def fill_references_and_rest(text: str, secrets: Secrets, rest: Callable[[str], str]) -> str:
     """`text` with every reference replaced by its value, and the text between them passed through `rest`."""
     filled, at = [], 0
     for match in _REFERENCE.finditer(text):
@@ -103,7 +103,7 @@ def filled_beside(text: str, secrets: Secrets, rest: Callable[[str], str]) -> st
     return "".join([*filled, rest(text[at:])])
 
 
-def without(text: str) -> str:
+def mask_references(text: str) -> str:
     """`text` with an "x" in place of every reference."""
     return _REFERENCE.sub("x", text)
 
@@ -112,7 +112,7 @@ def _reference(match: re.Match[str]) -> Reference:
     return Reference(cast(Literal["secret", "ssm"], match[1]), match[2], match[3] or "")
 
 
-def hidden(text: str, secrets: Iterable[str]) -> str:
+def hide_secrets(text: str, secrets: Iterable[str]) -> str:
     """Returns the beginning of what an upstream wrote, without these secrets.
 
     Nothing is left of a text that spells one with the escapes of JSON, of an address or of HTML, or ends inside one.
@@ -120,11 +120,11 @@ def hidden(text: str, secrets: Iterable[str]) -> str:
     known, text = sorted(filter(None, secrets), key=len, reverse=True), text[:SEARCHED]
     for secret in known:
         text = text.replace(secret, HIDDEN)
-    is_spelled = any(_has(plain, secret) for plain in _unescaped(text) for secret in known)
+    is_spelled = any(_has(plain, secret) for plain in _unescaped_forms(text) for secret in known)
     return HIDDEN if is_spelled else text
 
 
-def _unescaped(text: str) -> set[str]:
+def _unescaped_forms(text: str) -> set[str]:
     """Returns the text, and every text that it may spell with escapes."""
     # Imported here: refusals are rare, and each import lengthens the cold start.
     from html import unescape

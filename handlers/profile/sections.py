@@ -15,9 +15,17 @@ from handlers.connection.backoff import KINDS, FailureKind, Pace
 from handlers.framing.events import Rule, parse_path
 from handlers.profile import addresses
 from handlers.profile.addresses import ProfileError
-from handlers.profile.checked_fields import FIELD_VALUE, PATH, Fields, did_you_mean, is_header, number, of_an_element
+from handlers.profile.checked_fields import (
+    FIELD_VALUE,
+    PATH,
+    Fields,
+    did_you_mean,
+    element_hint,
+    is_header,
+    number,
+)
 from handlers.profile.resume import Resume
-from handlers.profile.secret_references import Reference, is_bare, references, without
+from handlers.profile.secret_references import Reference, is_bare, mask_references, references
 
 if TYPE_CHECKING:
     from handlers.framing.splitting import Split
@@ -55,10 +63,10 @@ def backoff(fields: Fields) -> tuple[tuple[FailureKind, Pace], ...]:
         step_s = pace.read("step_s", number(above=-1, most=900), 0)
         factor = pace.read("factor", number(above=0, most=10, unit=""), 1)
         if factor < 1 or max_s < start_s:
-            pace.wrong("", "must not shrink: factor must be at least 1, and max_s at least start_s")
-        pace.refuse_the_rest("a pace: start_s, step_s, factor, max_s")
+            pace.add_problem("", "must not shrink: factor must be at least 1, and max_s at least start_s")
+        pace.refuse_unknown("a pace: start_s, step_s, factor, max_s")
         paces.append((kind, Pace(start_s, step_s, factor, max_s)))
-    inner.refuse_the_rest(f"backoff: {', '.join(KINDS)}")
+    inner.refuse_unknown(f"backoff: {', '.join(KINDS)}")
     return tuple(paces)
 
 
@@ -74,10 +82,10 @@ def meanings(
     """Returns a table's codes with their meanings, each one of `words`; `code` is a pattern and its description."""
     inner = fields.table(field, f"a table such as {example}")
     found: list[tuple[int, str]] = []
-    for name, meaning in (inner.rest() if inner is not None else {}).items():
+    for name, meaning in (inner.take_rest() if inner is not None else {}).items():
         if not code[0].fullmatch(str(name)) or meaning not in words:
             known = f"{', '.join(words)}{did_you_mean(meaning, words)}"
-            fields.wrong(f"{field}.{name}", f"must be {code[1]}, with one of these values: {known}")
+            fields.add_problem(f"{field}.{name}", f"must be {code[1]}, with one of these values: {known}")
         else:
             found.append((int(name), meaning))
     return tuple(found)
@@ -87,11 +95,11 @@ def headers(fields: Fields) -> tuple[tuple[str, str], ...]:
     """Returns the profile's own headers, secrets still as references."""
     inner = fields.table("headers", "a table of texts")
     pairs = []
-    for header, value in (inner.rest() if inner is not None else {}).items():
+    for header, value in (inner.take_rest() if inner is not None else {}).items():
         if not is_header(header):
-            fields.wrong(f"headers.{header}", "is not the name of an HTTP header that may be set")
-        elif not isinstance(value, str) or not FIELD_VALUE.fullmatch(without(value)):
-            fields.wrong(f"headers.{header}", "must be a text of visible ASCII characters")
+            fields.add_problem(f"headers.{header}", "is not the name of an HTTP header that may be set")
+        elif not isinstance(value, str) or not FIELD_VALUE.fullmatch(mask_references(value)):
+            fields.add_problem(f"headers.{header}", "must be a text of visible ASCII characters")
         else:
             check_references(fields, f"headers.{header}", value)
             _check_bare(fields, f"headers.{header}", [(header, value)])
@@ -104,14 +112,14 @@ def body(fields: Fields, method: str, resumes: Resume | None) -> str | None:
     at = resumes.name if resumes is not None and resumes.place == "body" else ""
     if not fields.has("body"):
         if at:
-            fields.wrong("resume.body", "needs the field body: it names a place in the body")
+            fields.add_problem("resume.body", "needs the field body: it names a place in the body")
         return None
     text = json_text(fields, method, "a JSON object, such as '{\"stream\": true}'", dict)
     parsed = json.loads(text) if text is not None else {}
     for name in at.split("/")[1:-1]:
         parsed = parsed.get(name, {})
         if not isinstance(parsed, dict):
-            fields.wrong("resume.body", "must lead only through JSON objects of the body")
+            fields.add_problem("resume.body", "must lead only through JSON objects of the body")
             break
     return text
 
@@ -122,16 +130,16 @@ def json_text(fields: Fields, method: str, words: str, kinds: type | UnionType) 
     if value is None:
         return None
     if method != "POST":
-        fields.wrong("body", 'needs method = "POST"')
+        fields.add_problem("body", 'needs method = "POST"')
     try:
         parsed = json.loads(value) if isinstance(value, str) else None
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(value, str) or not isinstance(parsed, kinds):
-        fields.wrong("body", f"must be the text of {words}")
+        fields.add_problem("body", f"must be the text of {words}")
         return None
-    if misspelt := addresses.misspelt(value):
-        fields.wrong("body", f"contains {misspelt}, which is unknown; the placeholders are {addresses.KNOWN}")
+    if misspelt := addresses.misspelt_placeholder(value):
+        fields.add_problem("body", f"contains {misspelt}, which is unknown; the placeholders are {addresses.KNOWN}")
     check_references(fields, "body", value)
     _check_bare(fields, "body", _texts(parsed))
     return value
@@ -154,7 +162,7 @@ def rule(fields: Fields, field: str, words: tuple[str, ...], has_ids: bool, spli
     if value is None:
         return None
     if value == "id" and not has_ids:
-        fields.wrong(field, 'can be "id" only with framing = "sse"')
+        fields.add_problem(field, 'can be "id" only with framing = "sse"')
         return None
     if isinstance(value, str) and value in words:
         return cast(Literal["id", "hash", "each"], value)
@@ -163,8 +171,8 @@ def rule(fields: Fields, field: str, words: tuple[str, ...], has_ids: bool, spli
     paths = [read(one) if isinstance(one, str) else None for one in (value if several else [value])]
     if None in paths:
         spelled = ", ".join(f'"{word}"' for word in words)
-        more = f"{', or a list of such paths' if 'hash' in words else ''}{of_an_element(value)}"
-        fields.wrong(field, f"must be {spelled} or {PATH}{more}{did_you_mean(value, words)}")
+        more = f"{', or a list of such paths' if 'hash' in words else ''}{element_hint(value)}"
+        fields.add_problem(field, f"must be {spelled} or {PATH}{more}{did_you_mean(value, words)}")
         return None
     sound = tuple(path for path in paths if path is not None)
     return sound if several else sound[0]
@@ -175,20 +183,22 @@ def check_references(fields: Fields, field: str, text: str) -> list[Reference] |
     try:
         return references(text)
     except ProfileError as error:
-        fields.wrong(field, str(error))
+        fields.add_problem(field, str(error))
         return None
 
 
 def check_hidden(fields: Fields, field: str, text: str) -> None:
     """Notes a secret in plain text."""
-    if text and without(text) == text:
-        fields.wrong(field, "must refer to a secret, as ${secret:name}: a profile never contains it in plain text")
+    if text and mask_references(text) == text:
+        fields.add_problem(
+            field, "must refer to a secret, as ${secret:name}: a profile never contains it in plain text"
+        )
 
 
 def _check_bare(fields: Fields, field: str, pairs: Iterable[tuple[str, str]]) -> None:
     for name, text in pairs:
         if is_bare(name, text):
-            fields.wrong(
+            fields.add_problem(
                 field,
                 f"contains {name!r} in plain text; put the secret into Secrets Manager and write ${{secret:name}}",
             )

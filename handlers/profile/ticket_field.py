@@ -64,7 +64,7 @@ def ticket(fields: Fields, check: Callable[[str], str]) -> Ticket | None:
     names_a_part = inner.has("opens")
     opens: JsonPath | None = inner.read("opens", A_PATH)
     parsed = Ticket(
-        address=inner.checked("address", lambda text: _checked(text, check)),
+        address=inner.read_checked("address", lambda text: _checked(text, check)),
         method=method,
         headers=sections.headers(inner),
         body=sections.json_text(inner, method, "a JSON object or array", dict | list),
@@ -72,7 +72,7 @@ def ticket(fields: Fields, check: Callable[[str], str]) -> Ticket | None:
         opens=opens,
     )
     sections.query(inner, parsed.address)
-    inner.refuse_the_rest("ticket: address, method, headers, body, path, header, places, opens")
+    inner.refuse_unknown("ticket: address, method, headers, body, path, header, places, opens")
     return parsed
 
 
@@ -87,19 +87,21 @@ def _places(inner: Fields, least: int) -> tuple[tuple[str, JsonPath | str], ...]
     noted = len(inner.problems)
     found = [(PLACE, one) for one in [_place(inner)] if one is not None]
     table = inner.table("places", f"a table of names, each {_SHAPE}")
-    for name, value in (table.rest() if table is not None else {}).items():
+    for name, value in (table.take_rest() if table is not None else {}).items():
         if not _NAME.fullmatch(name) or not isinstance(value, dict):
-            inner.wrong(f"places.{name}", f"must have a name of letters, digits, _ and -, and be {_SHAPE}")
+            inner.add_problem(f"places.{name}", f"must have a name of letters, digits, _ and -, and be {_SHAPE}")
             continue
-        within = inner.inside(f"places.{name}", value)
+        within = inner.fields_of(f"places.{name}", value)
         one = _place(within)
-        within.refuse_the_rest("a place: path or header")
+        within.refuse_unknown("a place: path or header")
         if one is None:
-            within.wrong("", f"must be {_SHAPE}")
+            within.add_problem("", f"must be {_SHAPE}")
         else:
             found.append((f"{PLACE}.{name}", one))
     if not least <= len(found) <= MOST_PLACES and len(inner.problems) == noted:
-        inner.wrong("", f"must name the part of the answer to take: path, header, opens or 1 to {MOST_PLACES} places")
+        inner.add_problem(
+            "", f"must name the part of the answer to take: path, header, opens or 1 to {MOST_PLACES} places"
+        )
     return tuple(found)
 
 
@@ -107,5 +109,5 @@ def _place(inner: Fields) -> JsonPath | str | None:
     path: JsonPath | None = inner.read("path", A_PATH)
     header: str | None = inner.read("header", _HEADER)
     if header is not None and path is not None:
-        inner.wrong("header", "and path exclude each other: keep the one that has the value")
+        inner.add_problem("header", "and path exclude each other: keep the one that has the value")
     return path if header is None else header

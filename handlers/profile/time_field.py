@@ -28,20 +28,20 @@ class OwnTime:
     path: JsonPath | None = None
     unit: TimeUnit = "ms"
 
-    def of(self, data: Body | None) -> int | None:
+    def event_ms(self, data: Body | None) -> int | None:
         """Returns when the event with this body happened, in epoch milliseconds; None if it does not say."""
-        return None if self.path is None or data is None else self.within(parse_json(data))
+        return None if self.path is None or data is None else self.parsed_event_ms(parse_json(data))
 
-    def within(self, body: Any) -> int | None:
-        """As `of`, for a body that is parsed already."""
+    def parsed_event_ms(self, body: Any) -> int | None:
+        """As `event_ms`, for a body that is parsed already."""
         return None if self.path is None else self.instant_ms(at(body, self.path)[1])
 
     @property
     def step_ms(self) -> int:
-        """By how much two instants of `spelled` differ at least."""
+        """By how much two instants of `instant_text` differ at least."""
         return 1000 if self.unit == "s" else 1
 
-    def spelled(self, at_ms: int) -> str:
+    def instant_text(self, at_ms: int) -> str:
         """Returns an instant in the unit."""
         if self.unit == "iso":
             return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

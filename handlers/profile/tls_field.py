@@ -34,11 +34,11 @@ class Trust:
         """The texts that may have references to secrets."""
         return self.ca, self.certificate, self.key
 
-    def filled(self, fill: Callable[[str], str]) -> "Trust":
+    def with_secrets(self, fill: Callable[[str], str]) -> "Trust":
         """Returns the same with its secrets filled in by `fill`."""
         return replace(self, ca=fill(self.ca), certificate=fill(self.certificate), key=fill(self.key))
 
-    def elsewhere(self) -> "Trust | None":
+    def for_other_host(self) -> "Trust | None":
         """Returns the trust for another host: no certificate is shown, and public authorities are trusted too."""
         return Trust(self.ca, beside_public=True) if self.ca else None
 
@@ -50,12 +50,12 @@ def tls(fields: Fields) -> Trust | None:
         return None
     noted = len(inner.problems)
     parsed = Trust(_pem(inner, "ca"), _pem(inner, "certificate"), _pem(inner, "key"))
-    inner.refuse_the_rest("tls: ca, certificate, key")
+    inner.refuse_unknown("tls: ca, certificate, key")
     if bool(parsed.certificate) != bool(parsed.key):
         missing = "key" if parsed.certificate else "certificate"
-        inner.wrong(missing, "is missing: certificate and key are needed together")
+        inner.add_problem(missing, "is missing: certificate and key are needed together")
     if not any(parsed.texts) and len(inner.problems) == noted:
-        inner.wrong("", "must have ca, or certificate and key")
+        inner.add_problem("", "must have ca, or certificate and key")
     sections.check_hidden(inner, "key", parsed.key)
     return parsed
 
@@ -64,5 +64,5 @@ def _pem(inner: Fields, name: str) -> str:
     text: str = inner.read(name, TEXT, "")
     referred = sections.check_references(inner, name, text)
     if text and referred == [] and _BEGIN not in text:
-        inner.wrong(name, f"must be a text in PEM ({_BEGIN}…), or refer to a secret, ${{secret:name}}")
+        inner.add_problem(name, f"must be a text in PEM ({_BEGIN}…), or refer to a secret, ${{secret:name}}")
     return text

@@ -70,11 +70,11 @@ def token(fields: Fields, check: Callable[[str], str], *, allow_private: bool) -
     kind = cast(Kind, inner.read("kind", choice(get_args(Kind))))
     for name in _OF_OAUTH if kind == "eks" else _OF_EKS:
         if inner.has(name):
-            inner.wrong(name, f'must be left out with kind = "{kind}"')
+            inner.add_problem(name, f'must be left out with kind = "{kind}"')
     has_address = kind != "eks" or inner.has("address")
     parsed = Token(
         kind=kind,
-        address=inner.checked("address", lambda text: plain_address(text, check, allow_private=allow_private))
+        address=inner.read_checked("address", lambda text: plain_address(text, check, allow_private=allow_private))
         if has_address
         else "",
         id=_text(inner, "id"),
@@ -88,7 +88,7 @@ def token(fields: Fields, check: Callable[[str], str], *, allow_private: bool) -
         cluster=inner.read("cluster", TEXT, ""),
         region=inner.read("region", TEXT, ""),
     )
-    inner.refuse_the_rest(_FIELDS)
+    inner.refuse_unknown(_FIELDS)
     _check(inner, parsed)
     return parsed
 
@@ -97,22 +97,22 @@ def _check(inner: Fields, parsed: Token) -> None:
     if parsed.kind == "client_credentials":
         for name in ("id", "secret"):
             if not getattr(parsed, name):
-                inner.wrong(name, 'is missing: kind = "client_credentials" needs it')
+                inner.add_problem(name, 'is missing: kind = "client_credentials" needs it')
         if parsed.refresh_token:
-            inner.wrong("refresh_token", 'must be left out unless kind = "refresh_token"')
+            inner.add_problem("refresh_token", 'must be left out unless kind = "refresh_token"')
     elif parsed.kind == "eks":
         for name, (form, meaning) in _OF_EKS.items():
             if not form.fullmatch(getattr(parsed, name)):
-                inner.wrong(name, f'must be {meaning}, which kind = "eks" needs')
+                inner.add_problem(name, f'must be {meaning}, which kind = "eks" needs')
     else:
         if not parsed.refresh_token:
-            inner.wrong("refresh_token", 'is missing: kind = "refresh_token" needs it, as ${secret:name}')
+            inner.add_problem("refresh_token", 'is missing: kind = "refresh_token" needs it, as ${secret:name}')
         if parsed.secret and not parsed.id:
-            inner.wrong("secret", "needs id: the name of the client whose secret it is")
+            inner.add_problem("secret", "needs id: the name of the client whose secret it is")
     if not is_header(parsed.header):
-        inner.wrong("header", "must be the name of an HTTP header that a profile may set")
+        inner.add_problem("header", "must be the name of an HTTP header that a profile may set")
     if PLACE not in parsed.pattern or not FIELD_VALUE.fullmatch(parsed.pattern):
-        inner.wrong("pattern", "must be a text of visible ASCII characters that contains {token}")
+        inner.add_problem("pattern", "must be a text of visible ASCII characters that contains {token}")
 
 
 def plain_address(text: str, check: Callable[[str], str], *, allow_private: bool) -> str:

@@ -13,10 +13,16 @@ from typing import TYPE_CHECKING, Any
 from handlers.framing.decoders import FRAMINGS
 from handlers.framing.events import compact
 from handlers.profile import addresses
-from handlers.profile.addresses import ProfileError, fill_places, places_in, quoted, with_query
+from handlers.profile.addresses import ProfileError, fill_places, places_in, quote_value, with_query
 from handlers.profile.behaviour import Profile
 from handlers.profile.checked_fields import FIELD_VALUE
-from handlers.profile.secret_references import Secrets, filled, filled_beside, places, references
+from handlers.profile.secret_references import (
+    Secrets,
+    fill_references,
+    fill_references_and_rest,
+    placeholder_values,
+    references,
+)
 from handlers.values import dataclass
 
 if TYPE_CHECKING:
@@ -27,10 +33,10 @@ if TYPE_CHECKING:
 class UpstreamRequest:
     """One opening of a stream, ready to be sent; header values are bytes, because a cursor may be any text.
 
-    `secrets` are the values that must not leave the profile's own origin, `portable` the headers that may leave it.
-    `trust` is for that origin only; None if public authorities are trusted and no certificate is shown. A request that
-    `upgrades` is the handshake of a WebSocket, without its key; `tells` are the secrets that its messages hold.
-    `tickets` are those of its secrets that the ticket's server gave.
+    `secrets` are the values that must not leave the profile's own origin, `portable_headers` may leave it.
+    `trust` is for that origin only; None if public authorities are trusted and no certificate is shown. `is_upgrade` is
+    whether it is the handshake of a WebSocket, without its key; `message_secrets` are those that its messages hold.
+    `ticket_secrets` are those of its secrets that the ticket's server gave.
     """
 
     method: str
@@ -39,10 +45,10 @@ class UpstreamRequest:
     body: bytes | None = field(default=None, repr=False)
     allow_private: bool = False
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    portable: frozenset[str] = frozenset()
-    upgrades: bool = False
-    tells: frozenset[str] = field(default=frozenset(), repr=False)
-    tickets: frozenset[str] = field(default=frozenset(), repr=False)
+    portable_headers: frozenset[str] = frozenset()
+    is_upgrade: bool = False
+    message_secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    ticket_secrets: frozenset[str] = field(default=frozenset(), repr=False)
     trust: "Trust | None" = field(default=None, repr=False)
 
 
@@ -52,9 +58,9 @@ def request_of(profile: Profile, stream_id: str, cursor: str | None, secrets: Se
     Raises ProfileError if a secret has characters that no header can carry.
     """
     secrets = secrets or {}
-    asked = profile.resume.spelled(cursor) if profile.resume is not None and cursor else None
+    asked = profile.resume.sent_text(cursor) if profile.resume is not None and cursor else None
     # References are filled in first, so nothing in the cursor or the id is taken for one.
-    address = filled(profile.address_for(stream_id, secrets), secrets, quoted)
+    address = fill_references(profile.address_for(stream_id, secrets), secrets, quote_value)
     if profile.is_socket:  # RFC 6455, section 3: ws and wss are requested as http and https are
         address = re.sub(r"^ws", "http", address)
     headers = _headers(profile, secrets)
@@ -66,7 +72,7 @@ def request_of(profile: Profile, stream_id: str, cursor: str | None, secrets: Se
         headers[profile.resume.name.lower()] = asked.encode()
         portable = frozenset({profile.resume.name.lower()})
     body = None if profile.body is None else _body(profile, profile.body, stream_id, asked, secrets)
-    given = places(secrets)
+    given = placeholder_values(secrets)
     told = [one.text for one in profile.exchanges]
     held = tuple(secrets[reference] for reference in profile.secrets) + tuple(given.values())
     return UpstreamRequest(
@@ -77,19 +83,19 @@ def request_of(profile: Profile, stream_id: str, cursor: str | None, secrets: Se
         profile.allow_private,
         held,
         portable,
-        upgrades=profile.is_socket,
-        tells=frozenset(secrets[one] for text in told for one in references(text))
+        is_upgrade=profile.is_socket,
+        message_secrets=frozenset(secrets[one] for text in told for one in references(text))
         | {given.get(name, "") for text in told for name in places_in(text)},
-        tickets=frozenset(value for name, value in given.items() if name != "token"),
+        ticket_secrets=frozenset(value for name, value in given.items() if name != "token"),
         trust=profile.trust(secrets),
     )
 
 
-def own_headers(profile: Profile, said: Iterable[tuple[str, str]], secrets: Secrets) -> dict[str, str]:
+def own_headers(profile: Profile, profile_headers: Iterable[tuple[str, str]], secrets: Secrets) -> dict[str, str]:
     """Returns the headers that the profile names, and the one with its token if there is one yet."""
-    headers, known = {}, places(secrets)
-    for name, text in said:
-        value = filled_beside(text, secrets, lambda rest: fill_places(rest, known))
+    headers, known = {}, placeholder_values(secrets)
+    for name, text in profile_headers:
+        value = fill_references_and_rest(text, secrets, lambda rest: fill_places(rest, known))
         if not FIELD_VALUE.fullmatch(value):
             raise ProfileError(f"the secret in headers.{name} contains characters that a header cannot carry")
         headers[name.lower()] = value
@@ -99,17 +105,17 @@ def own_headers(profile: Profile, said: Iterable[tuple[str, str]], secrets: Secr
 
 
 def message_of(
-    profile: Profile, send: Any, stream_id: str, cursor: str | None, secrets: Secrets, heard: Any = None
+    profile: Profile, send: Any, stream_id: str, cursor: str | None, secrets: Secrets, received: Any = None
 ) -> bytes:
     """Returns the message to send on the socket for `send` after `cursor`; None and "" name no particular place.
 
-    `heard` is the body of the message that it answers.
+    `received` is the body of the message that it answers.
     """
     from handlers.profile import messages
 
     by_message = profile.resume is not None and profile.resume.place == "message"
-    asked = profile.resume.spelled(cursor) if by_message and profile.resume is not None and cursor else cursor
-    return messages.spelled(send, asked, lambda text: filled_in(text, stream_id, secrets), heard)
+    asked = profile.resume.sent_text(cursor) if by_message and profile.resume is not None and cursor else cursor
+    return messages.message_bytes(send, asked, lambda text: fill_text(text, stream_id, secrets), received)
 
 
 def _headers(profile: Profile, secrets: Secrets) -> dict[str, bytes]:
@@ -131,7 +137,7 @@ def _headers(profile: Profile, secrets: Secrets) -> dict[str, bytes]:
 
 
 def _body(profile: Profile, text: str, stream_id: str, asked: str | None, secrets: Secrets) -> bytes:
-    whole = filled_json(json.loads(text), stream_id, secrets)
+    whole = fill_json(json.loads(text), stream_id, secrets)
     if asked is not None and profile.resume is not None and profile.resume.place == "body":
         *outer, last = profile.resume.name.split("/")[1:]
         inner = whole
@@ -143,19 +149,19 @@ def _body(profile: Profile, text: str, stream_id: str, asked: str | None, secret
     return compact(whole).encode()
 
 
-def filled_json(value: Any, stream_id: str, secrets: Secrets) -> Any:
-    """Returns the JSON value with `filled_in` texts."""
+def fill_json(value: Any, stream_id: str, secrets: Secrets) -> Any:
+    """Returns the JSON value with its texts filled in."""
     if isinstance(value, dict):
-        return {name: filled_json(inner, stream_id, secrets) for name, inner in value.items()}
+        return {name: fill_json(inner, stream_id, secrets) for name, inner in value.items()}
     if isinstance(value, list):
-        return [filled_json(inner, stream_id, secrets) for inner in value]
-    return filled_in(value, stream_id, secrets) if isinstance(value, str) else value
+        return [fill_json(inner, stream_id, secrets) for inner in value]
+    return fill_text(value, stream_id, secrets) if isinstance(value, str) else value
 
 
-def filled_in(text: str, stream_id: str, secrets: Secrets) -> str:
+def fill_text(text: str, stream_id: str, secrets: Secrets) -> str:
     """`text` with its references and placeholders filled in.
 
     Nothing in the id is taken for a reference, and nothing in a secret or a ticket for a placeholder.
     """
-    known = places(secrets)
-    return filled_beside(text, secrets, lambda rest: addresses.fill_in(rest, stream_id, places=known))
+    known = placeholder_values(secrets)
+    return fill_references_and_rest(text, secrets, lambda rest: addresses.fill_in(rest, stream_id, places=known))

@@ -131,7 +131,10 @@ def _undelivered(message: Message, fields: dict[str, Any]) -> Letter:
 
 
 def _end(message: Message, fields: dict[str, Any]) -> Letter:
-    stream_id, reason = _text(fields["stream"]), f"{fields['error']}: {status_words.of_cause(_text(fields['cause']))}"
+    stream_id, reason = (
+        _text(fields["stream"]),
+        f"{fields['error']}: {status_words.cause_words(_text(fields['cause']))}",
+    )
     return Letter((message,), stream_id, reason, problem="" if stream_id else "it names no stream")
 
 

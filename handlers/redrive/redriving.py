@@ -19,8 +19,8 @@ from handlers.aws.error_translation import translate_errors
 from handlers.aws.executions import is_running
 from handlers.connection.inputs import Layout
 from handlers.errors import StoreUnavailable
-from handlers.fleet.starting import start_stream
-from handlers.fleet.turns import Outcome as Start
+from handlers.fleet.request_pacing import Outcome as Start
+from handlers.fleet.stream_starts import start_stream
 from handlers.group import is_group
 from handlers.redrive import letter_queue
 from handlers.redrive.letter_queue import BATCH

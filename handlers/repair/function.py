@@ -10,7 +10,7 @@ from collections.abc import Generator
 from functools import partial
 from typing import Any
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.connection.effects import Outcome
 from handlers.connection.gap_record import REPAIRED, Gap
 from handlers.errors import StoreUnavailable, StreamDropped, StreamRejected
@@ -68,7 +68,7 @@ def repair_streams(deps: Deps, stream_id: str) -> Needs:
     yield Ask(lambda: deps.work.end_turn(profile, deps.holder, rest_until_ms or deps.pace.next_ms))
     if unreadable is not None:
         raise unreadable
-    return Outcome("", "done", f"{counted(len(deps.done), 'gap')} tried")
+    return Outcome("", "done", f"{plural(len(deps.done), 'gap')} tried")
 
 
 def _repair_stream(deps: Deps, request: Request) -> Generator[Ask | Wait, Any, int]:

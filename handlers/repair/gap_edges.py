@@ -119,7 +119,7 @@ def _live(entries: Iterable[Entry]) -> Iterable[StoredEvent]:
 
 def _borders(field: Field, each: int, events: Iterable[StoredEvent]) -> tuple[Border, ...]:
     named = (one for one in events if field.key == "hash" or is_named(one))
-    return tuple(Border(one.key, one.received_at_ms, field.time.of(one.data)) for one in islice(named, each))
+    return tuple(Border(one.key, one.received_at_ms, field.time.event_ms(one.data)) for one in islice(named, each))
 
 
 def is_named(event: StoredEvent | StreamEvent) -> bool:

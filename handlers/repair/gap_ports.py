@@ -133,7 +133,7 @@ class GapPorts:
         to_ms = self.deps.now_ms() if after is None else max(gap.to_ms, after.at_ms)
         from_ms -= field.time.step_ms if before is not None and before.own_ms is not None else CLOCKS_MS
         to_ms += field.time.step_ms if after is not None and after.own_ms is not None else CLOCKS_MS
-        return edges | {"from": field.time.spelled(from_ms), "to": field.time.spelled(to_ms)}
+        return edges | {"from": field.time.instant_text(from_ms), "to": field.time.instant_text(to_ms)}
 
     def renew_turn(self) -> bool:
         """Returns whether the turn is still this function's."""

@@ -16,7 +16,7 @@ from handlers.connection.gap_record import Repair as Walk
 from handlers.framing.events import JsonPath, StreamEvent, at, has_too_many_values, named_by, parse_json, text_at
 from handlers.framing.frames import Frame
 from handlers.framing.splitting import MOST_ELEMENTS, Batch
-from handlers.profile.addresses import origin, with_query
+from handlers.profile.addresses import origin_of, with_query
 from handlers.profile.behaviour import Profile
 from handlers.profile.repair_field import Repair
 from handlers.profile.secret_references import Secrets
@@ -82,7 +82,7 @@ def page_request(profile: Profile, repair: Repair, address: str, secrets: Secret
     headers |= own_headers(profile, own, secrets)  # With the stream's token, if it is among the secrets.
     sent = {name: value.encode() for name, value in headers.items()}
     # A profile's own authority and certificate are used at the stream's own origin alone.
-    is_own = repair.headers is None and origin(address) == origin(profile.address)
+    is_own = repair.headers is None and origin_of(address) == origin_of(profile.address)
     trust = profile.trust(secrets) if is_own else None
     return UpstreamRequest("GET", address, sent, None, profile.allow_private, tuple(secrets.values()), trust=trust)
 
@@ -139,7 +139,7 @@ def read(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int)
         # Each would be stored again, under its hash.
         raise BadPage("no item has the key that the profile names")
     events = repair.split.events(frame, batch, now_ms, key=repair.key, cursor=None)
-    times = [repair.time.within(value) for value in at(batch.body, repair.split.path)[1] or ()]
+    times = [repair.time.parsed_event_ms(value) for value in at(batch.body, repair.split.path)[1] or ()]
     return Page(events, times, _next(repair, address, pages, answer, batch.body, len(events)))
 
 
@@ -213,7 +213,7 @@ def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: objec
     else:
         try:
             following = urljoin(address, place)
-            is_same = origin(following) == origin(address)
+            is_same = origin_of(following) == origin_of(address)
         except ValueError:
             raise BadPage("the next page has no valid address") from None
         if not is_same:

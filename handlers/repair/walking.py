@@ -288,5 +288,5 @@ class _Walk:
         if not instants or edge not in field.edges:
             return ""
         at_ms = max(instants) - field.time.step_ms if edge == "from" else min(instants) + field.time.step_ms
-        edges = self._edges | {edge: field.time.spelled(at_ms)}
+        edges = self._edges | {edge: field.time.instant_text(at_ms)}
         return field.address_for(self._ports.stream_id, edges, self._ports.secrets)

@@ -21,7 +21,7 @@ import urllib3
 
 from handlers.aws.secret_values import SecretValues, secret_name
 from handlers.errors import InvalidRequest, StoreUnavailable, StreamDropped, StreamRejected
-from handlers.profile.addresses import ProfileError, origin
+from handlers.profile.addresses import ProfileError, origin_of
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Reference, Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
@@ -59,7 +59,7 @@ def _examine(name: str, profiles: Profiles, secrets: SecretValues) -> dict[str, 
     return {
         "newest": "" if found is None else found.problem,
         "secrets": read,
-        "hosts": {origin(request.address): _connection_problem(request) for request in _requests(profile, values)},
+        "hosts": {origin_of(request.address): _connection_problem(request) for request in _requests(profile, values)},
         "sinks": [
             {
                 "kind": sink.kind,
@@ -84,11 +84,11 @@ def _read_secret(reference: Reference, secrets: SecretValues, values: dict[Refer
 def _requests(profile: Profile, values: Secrets) -> list[UpstreamRequest]:
     """Returns a request for each host that the profile names."""
     beside = [one.address for one in (profile.token, profile.ticket, profile.repair) if one and one.address]
-    own = {origin(address): profile.allow_private for address in (profile.address, *beside)}
-    hooks = {origin(sink.name): sink.allow_private for sink in profile.deliver if sink.kind == "webhook"}
+    own = {origin_of(address): profile.allow_private for address in (profile.address, *beside)}
+    hooks = {origin_of(sink.name): sink.allow_private for sink in profile.deliver if sink.kind == "webhook"}
     trust = profile.trust(values) if set(profile.secrets) <= set(values) else None
     return [
-        UpstreamRequest("GET", host, {}, None, private, trust=trust if host == origin(profile.address) else None)
+        UpstreamRequest("GET", host, {}, None, private, trust=trust if host == origin_of(profile.address) else None)
         for host, private in (hooks | own).items()
     ]
 

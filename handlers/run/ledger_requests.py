@@ -121,16 +121,16 @@ class SpendingRequests:
         table refuses, it adds the same the next time.
         """
         now_ms = self._now_ms()
-        for one in () if self._profile.budget is None else self._profile.budget.wide:
-            added_ms, added, _ = self._shared.get(one.whose, (0, (0, 0), 0))
+        for one in () if self._profile.budget is None else self._profile.budget.shared:
+            added_ms, added, _ = self._shared.get(one.owner, (0, (0, 0), 0))
             more = (counted[0] - added[0], counted[1] - added[1])
             is_due = is_last or now_ms - added_ms >= SHARED_EVERY_MS or one.percent(*more) > 0
             if not is_due or (added_ms and added == counted):
                 continue
-            whose = one.whose if one.whose == "stage" else f"{one.whose}:{self._profile.name}"
+            whose = one.owner if one.owner == "stage" else f"{one.owner}:{self._profile.name}"
             with contextlib.suppress(StoreUnavailable):
                 used = self._store.ledger.add_spending(whose, now_ms // DAY_MS, *more)
-                self._shared[one.whose] = now_ms, counted, one.percent(*used)
+                self._shared[one.owner] = now_ms, counted, one.percent(*used)
         # A budget that was not read now is still used as much, until the day is over.
         known = [(at_ms // DAY_MS, percent, whose) for whose, (at_ms, _, percent) in self._shared.items()]
         return max(known, default=None)

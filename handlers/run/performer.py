@@ -26,7 +26,7 @@ from handlers.connection.steps import Answer, Await, Ended, Invocation, Pause, R
 from handlers.errors import StoreUnavailable
 from handlers.framing.websocket import encoded_frame
 from handlers.profile.behaviour import Profile
-from handlers.profile.secret_references import Secrets, places
+from handlers.profile.secret_references import Secrets, placeholder_values
 from handlers.run.ports import NO_TIME, STORE, TOO_LATE, Ports, Reader, hard_stop_ms, judge_token
 from handlers.run.requests import Requests
 from handlers.run.threads import Answered
@@ -174,7 +174,7 @@ class Performer(Generic[T]):
                 if isinstance(arrival, Closed):
                     self._forget_upstream(stream)
                 elif isinstance(arrival, Opened):
-                    self._streams[stream].token = places(arrival.places).get("token", "")
+                    self._streams[stream].token = placeholder_values(arrival.places).get("token", "")
                 self._answer(stream, arrival, arrived_ms)
             else:
                 self._rung.discard(stream)

@@ -144,8 +144,8 @@ def open_upstream(
         before=preparation_of(profile, stream, cursor, values, lambda: round(1000 * elapsed_s())),
         connect_timeout_s=profile.connect_timeout_s,
         stall_after_s=profile.stall_after_s,
-        joins=profile.joins_chunks,
-        rest_s=profile.read_rest_s,
+        joins=profile.may_join_chunks,
+        rest_s=profile.read_wait_s,
         shares=share,
         pulse=pulse,
     )

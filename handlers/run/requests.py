@@ -132,7 +132,7 @@ class Requests:
         logged = None if log is None else log.read_cursor()
         later = record if log is None else record.with_stored_until(*log.newest).with_log_cursor(logged)
         self._asked_fence = later.cursor_fence
-        self._events.record_resumption(is_asked=self._profile.asks(later.cursor))
+        self._events.record_resumption(is_asked=self._profile.is_resumption(later.cursor))
         return later.resumption(self._now_ms())
 
     def _replace_cursor(self, cursor: str) -> None:

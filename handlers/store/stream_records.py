@@ -111,7 +111,7 @@ class StreamRecords:
         return Records(
             lease=record.lease,
             group=group_id,
-            together=1 if group is None else max(1, group.size),
+            group_size=1 if group is None else max(1, group.size),
             cursor=None,
             cursor_saved_ms=None,
             connections=self._connections(stream_id, ledger_records.with_live_record(kept, record.live)),
@@ -122,7 +122,7 @@ class StreamRecords:
             damage=damaged_attributes(lease),
             was_answered=record.ledger_sum_with_live().fence > 0,
             repairs=_shown_repairs(lease),
-            stored_as=_storage_form(record),
+            storage_form=_storage_form(record),
         )
 
     def _connections(self, stream_id: str, items: Sequence[Item]) -> list[Connection]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.values import dataclass
 
 # The number of failures of a kind that may be chance.
@@ -171,7 +171,7 @@ def judge_wave(streams: Sequence[Stream], limits: Limits) -> Verdict:
     expected = [stream for stream in streams if is_expected(stream, limits)]
     silent = [stream for stream in expected if is_silent(stream, limits)]
     if len(silent) > len(expected) / 2:
-        words = f"{len(silent)} of {counted(len(expected), 'stream')} that had events before have none"
+        words = f"{len(silent)} of {plural(len(expected), 'stream')} that had events before have none"
         return Verdict(State.WORSE, reasons | {"": words})
     waits = any(one.is_ours and not one.ending and one.asked_ms < limits.watch_ms for one in streams)
     return Verdict(State.WAITING if waits else State.WELL, reasons)

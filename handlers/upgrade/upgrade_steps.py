@@ -19,12 +19,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.aws.executions import is_running
 from handlers.connection.orphans import start_input
 from handlers.store.typed_values import Item
 from handlers.upgrade import health
-from handlers.upgrade.deployed import LATEST, Clients, Deployed, UpgradeRefused
+from handlers.upgrade.deployed_versions import LATEST, Clients, Deployed, UpgradeRefused
 from handlers.upgrade.health import Limits, Stream, Verdict
 from handlers.upgrade.upgrade_items import MARK, asked_of, execution_of, is_asked, lease_of, to_stream, was_ended
 from handlers.upgrade.upgrade_records import UpgradeRecords
@@ -81,7 +81,7 @@ class Work:
         places = sorted(place(stream_id) for stream_id in self.records.held_ids())
         end = wave_end(places, begin)
         size = sum(begin <= one < end for one in places)
-        wave = f"a wave of {size} of {counted(len(places), 'stream')}, after {sum(one < begin for one in places)}"
+        wave = f"a wave of {size} of {plural(len(places), 'stream')}, after {sum(one < begin for one in places)}"
         self._note(wave if size else "no stream is left to hand over")
         return {"end": end, "size": size, "is_aborted": self.records.read().is_aborted}
 
@@ -251,7 +251,7 @@ class Work:
     def _answer(self, verdict: Verdict, streams: Sequence[Stream]) -> dict[str, Any]:
         over = sum(stream.has_handed_over for stream in streams)
         if streams:
-            self._note(f"{over} of {counted(len(streams), 'stream')} that were asked have handed over")
+            self._note(f"{over} of {plural(len(streams), 'stream')} that were asked have handed over")
         return {"state": verdict.state.value, "reasons": verdict.words()}
 
     def _note(self, progress: str) -> None:

@@ -151,26 +151,33 @@ def redirect_to_ticket(request: UpstreamRequest, address: str) -> UpstreamReques
 
     The other values from the ticket's server go there too: in messages, and in headers that hold no other secret.
     """
-    own = [one for one in request.secrets if one not in request.tickets]
-    filled = {name for name, value in request.headers.items() if any(one.encode() in value for one in request.tickets)}
+    own = [one for one in request.secrets if one not in request.ticket_secrets]
+    filled = {
+        name for name, value in request.headers.items() if any(one.encode() in value for one in request.ticket_secrets)
+    }
     without = replace(
         request,
         secrets=tuple(own),
-        portable=request.portable | filled,
-        tells=request.tells - request.tickets,
+        portable_headers=request.portable_headers | filled,
+        message_secrets=request.message_secrets - request.ticket_secrets,
     )
     try:
         opened = follow_redirect(without, 307, address)
     except RedirectRefused as refused:
         raise RedirectRefused(str(refused).replace("the upstream redirected", "the ticket leads")) from None
-    return replace(opened, secrets=request.secrets, portable=request.portable, tells=request.tells)
+    return replace(
+        opened,
+        secrets=request.secrets,
+        portable_headers=request.portable_headers,
+        message_secrets=request.message_secrets,
+    )
 
 
 def follow_redirect(request: UpstreamRequest, status: int, location: str) -> UpstreamRequest:
     """Returns the request after a redirect; raises RedirectRefused if it must not be followed."""
     try:
         address = urljoin(request.address, location).partition("#")[0]
-        if request.upgrades:  # RFC 6455, section 3: ws and wss are requested as http and https are
+        if request.is_upgrade:  # RFC 6455, section 3: ws and wss are requested as http and https are
             address = re.sub("^ws", "http", address, flags=re.IGNORECASE)
         netloc = urlsplit(address).netloc
         before, after = _origin(request.address), _origin(address)
@@ -196,11 +203,11 @@ def _without_credentials(request: UpstreamRequest, address: str) -> UpstreamRequ
             raise RedirectRefused("the upstream redirected to another host with a secret in the address")
         if request.body is not None and secret.encode() in request.body:
             raise RedirectRefused("the upstream redirected to another host, and the body holds a secret")
-    if request.tells:
+    if request.message_secrets:
         raise RedirectRefused("the upstream redirected to another host, and a message to it would hold a secret")
-    kept = {name: value for name, value in request.headers.items() if name in _SAFE | request.portable}
+    kept = {name: value for name, value in request.headers.items() if name in _SAFE | request.portable_headers}
     held = {name: value for name, value in kept.items() if not any(s.encode() in value for s in request.secrets)}
-    return replace(request, headers=held, trust=None if request.trust is None else request.trust.elsewhere())
+    return replace(request, headers=held, trust=None if request.trust is None else request.trust.for_other_host())
 
 
 def _origin(address: str) -> tuple[str, str, int]:

@@ -86,7 +86,7 @@ class Upstream:
         share = shares or ALONE
         self._chunk_bytes = share.chunk_bytes
         self._most_bytes = share.chunk_bytes if joins else 0
-        self._outbox = Outbox() if request.upgrades else None
+        self._outbox = Outbox() if request.is_upgrade else None
         self._response_class: ResponseClass = JoiningResponse if joins else StrictResponse
         if self._outbox is not None:
             self._response_class = functools.partial(SocketResponse, outbox=self._outbox)

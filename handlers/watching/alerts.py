@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.values import dataclass
 
 # A message of SNS has 256 KB at most, and every 64 KB of it count as a message.
@@ -116,7 +116,7 @@ def with_streams(sentence: str, stream_ids: Sequence[str]) -> str:
 def partial_run_message(reached: int) -> tuple[str, str]:
     """Returns the subject and the text for a run of the watch that could not check all streams."""
     return "Streamkeeper: the watch is late", (
-        f"One run of the watch reached {counted(reached, 'stream')}, and not all. The next run goes on with the rest,"
+        f"One run of the watch reached {plural(reached, 'stream')}, and not all. The next run goes on with the rest,"
         " so each is checked less often than once a minute.\n\n"
         "Either DynamoDB was slow, or watch_memory_mb is too small; docs/runbook.md says what to do."
     )
@@ -151,4 +151,4 @@ def _text(head: str, streams: Mapping[str, str], foot: str) -> str:
 
 
 def _count_phrase(count: int, what: str = "stream") -> str:
-    return f"{counted(count, what)} {'is' if count == 1 else 'are'}"
+    return f"{plural(count, what)} {'is' if count == 1 else 'are'}"

@@ -36,7 +36,7 @@ class ColumnTable:
 
     def schema(self) -> Any:
         """Arrow's schema."""
-        pyarrow = dataframes.imported("pyarrow")
+        pyarrow = dataframes.import_package("pyarrow")
         types = {
             "string": pyarrow.string(), "double": pyarrow.float64(), "int64": pyarrow.int64(),
             "boolean": pyarrow.bool_(), "timestamp": pyarrow.timestamp("ms", tz="UTC"),

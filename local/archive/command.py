@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import ProfileError
-from handlers.profile.columns_field import Column, of_profile
+from handlers.profile.columns_field import Column, columns_of_profile
 from handlers.profile.parse import parse
 from local.archive.run import Archive, end_of_settled_hours
 from local.options import whole_number
@@ -140,7 +140,7 @@ def _columns_and_keep_days(stream_id: str, environment: dict[str, str]) -> tuple
     try:
         table = tomllib.loads(text)
         parse(name, table, placeholders(text))  # a mistake would be in each file of the archive
-        return tuple(of_profile(name, table)), table.get("keep_days", 0)
+        return tuple(columns_of_profile(name, table)), table.get("keep_days", 0)
     except (ProfileError, tomllib.TOMLDecodeError) as problem:
         raise UserError(f"{os.path.relpath(path)} is wrong: {str(problem).rstrip('.')}.") from None
 

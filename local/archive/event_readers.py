@@ -21,8 +21,8 @@ from handlers.store.stream_records import StreamRecords
 from local.profiles import folders, profile_files
 from local.streams.api_session import ApiSession
 from local.user_error import UserError
-from streamkeeper.bulk import Page, instant_ms, written
-from streamkeeper.following import by_its_clock
+from streamkeeper.bulk import Page, api_instant, instant_ms
+from streamkeeper.following import instants_by_api_clock
 from streamkeeper.instants import NOW, instant
 from streamkeeper.transport import path_of
 
@@ -40,13 +40,13 @@ class ApiReader:
 
     def pages(self, stream_id: str, from_ms: int, to_ms: int, limit: int | None = None) -> Iterator[Page]:
         """See Tables."""
-        query = {"from": written(from_ms), "to": written(to_ms) if to_ms < FOR_EVER else None}
+        query = {"from": api_instant(from_ms), "to": api_instant(to_ms) if to_ms < FOR_EVER else None}
         for page in self._streams.pages(path_of(stream_id, "/events"), query, limit):
             yield page["events"]
 
     def at_ms(self, written: str) -> int:
         """An instant by the API's clock: this machine's may be hours ahead, and an hour that is not over has no end."""
-        [at] = self._streams.perform(by_its_clock(written))
+        [at] = self._streams.perform(instants_by_api_clock(written))
         return instant_ms(at or "")
 
     def is_by_key(self, stream_id: str) -> bool:
@@ -87,8 +87,8 @@ class TableReader:
     def _events(self, stream_id: str, layout: Layout, from_ms: int, to_ms: int) -> Iterator[dict[str, Any]]:
         after = self._reader.place_at(stream_id, layout, from_ms)
         entries = self._reader.entries(stream_id, layout, self.at_ms(NOW), after, MOST)
-        wanted = event_pages.within(entries, PageRequest("", ENTRIES, from_ms, to_ms), layout)
-        return (event_pages.shown(one.event) for one in wanted if one.event is not None)
+        wanted = event_pages.entries_within(entries, PageRequest("", ENTRIES, from_ms, to_ms), layout)
+        return (event_pages.event_json(one.event) for one in wanted if one.event is not None)
 
     def _layouts(self, stream_id: str) -> dict[str, Layout]:
         """The layout of the stream, or of each of its parts that was ever started."""
@@ -116,7 +116,7 @@ def _merge_parts(parts: Mapping[str, Iterator[dict[str, Any]]]) -> Iterator[dict
     every, places = (keyed(*one) for one in enumerate(parts)), dict[str, str]()
     for _, _, part_id, event in heapq.merge(*every, key=lambda one: one[:2]):
         places[tag_of(part_id)] = event["position"]
-        yield event | {"position": part_places.written(places, tag_of(part_id)), "stream": part_id}
+        yield event | {"position": part_places.places_text(places, tag_of(part_id)), "stream": part_id}
 
 
 def reader_of_stage(name: str) -> TableReader:

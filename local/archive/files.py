@@ -47,7 +47,7 @@ class HourFiles:
     def _write(self) -> None:
         if not self._rows:
             return
-        pyarrow, parquet = dataframes.imported("pyarrow"), dataframes.imported("pyarrow.parquet")
+        pyarrow, parquet = dataframes.import_package("pyarrow"), dataframes.import_package("pyarrow.parquet")
         if self._open is None:
             path = self._folder / f"part-{len(self._files):04d}.parquet"
             self._files.append(path)
@@ -68,7 +68,7 @@ class HourFiles:
 
     def _join_last_two(self) -> None:
         """Joins the last two files, a row group at a time."""
-        parquet = dataframes.imported("pyarrow.parquet")
+        parquet = dataframes.import_package("pyarrow.parquet")
         last, before = self._files.pop(), self._files[-1]
         joined = before.with_suffix(".joined")
         with parquet.ParquetWriter(joined, self._schema, compression="zstd") as writer:

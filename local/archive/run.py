@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from handlers.api.queries import FOR_EVER
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.profile.columns_field import Column
 from local.archive import columns, files
 from local.archive.columns import ColumnTable
@@ -26,7 +26,7 @@ from local.archive.files import HourFiles
 from local.user_error import UserError, explain_os_errors
 from streamkeeper import dataframes
 from streamkeeper.archive_places import Place
-from streamkeeper.bulk import HOUR_MS, Page, Tables, folder_of, instant_ms, state_of, written
+from streamkeeper.bulk import HOUR_MS, Page, Tables, api_instant, folder_of, instant_ms, state_of
 
 DAY_MS = 24 * HOUR_MS
 # A function stores what it has received within its life of at most 15 minutes; one more minute is for clocks.
@@ -87,7 +87,7 @@ class Archive:
 
         It goes on where it stopped, or begins at `from_ms` or at the first event.
         """
-        dataframes.imported("pyarrow")
+        dataframes.import_package("pyarrow")
         self._state = self._read_state()
         by_key, count, misfits = self.source.is_by_key(self.stream_id), 0, Counter[str]()
         self._report_late(until_ms)
@@ -106,7 +106,7 @@ class Archive:
         if "until" in self._state and instant_ms(self._state["until"]) < until_ms:
             self._save(until_ms, columns.make_table((), {}, ()))  # no event came since
         for name, number in misfits.items():
-            words = f"{counted(number, 'value')} of {name} with another type, written as null"
+            words = f"{plural(number, 'value')} of {name} with another type, written as null"
             self.say(f"{self.stream_id}: {words}")
         return count
 
@@ -116,15 +116,15 @@ class Archive:
         if self.keep_days and "until" in self._state and instant_ms(self._state["until"]) < left_ms:
             self.is_late = True
             self.say(
-                f"{self.stream_id}: events leave the tables after {counted(self.keep_days, 'day')}, and this archive "
-                f"ended at {self._state['until']}: events received before {written(left_ms)} may be in neither."
+                f"{self.stream_id}: events leave the tables after {plural(self.keep_days, 'day')}, and this archive "
+                f"ended at {self._state['until']}: events received before {api_instant(left_ms)} may be in neither."
             )
 
     def _first_hour_ms(self, from_ms: int | None, *, by_key: bool) -> int | None:
         if "until" in self._state:
             known_ms, begun_at = instant_ms(self._state["until"]), self._state.get("from")
             # A command that is started again, such as by a timer, has the same --from.
-            if from_ms is not None and hour_of(from_ms) != known_ms and written(hour_of(from_ms)) != begun_at:
+            if from_ms is not None and hour_of(from_ms) != known_ms and api_instant(hour_of(from_ms)) != begun_at:
                 raise UserError(
                     f"The archive of {self.stream_id} continues at {self._state['until']}: leave out --from; to "
                     f"begin again, remove {state_of(self.stream_id)} and {folder_of(self.stream_id)}/ there."
@@ -132,7 +132,7 @@ class Archive:
             return known_ms if by_key else self._next_hour_ms(known_ms)
         if from_ms is not None:
             # Earlier events are not in the archive, so the client reads them elsewhere. Its first hour may not be over.
-            self._state["from"] = written(hour_of(from_ms))
+            self._state["from"] = api_instant(hour_of(from_ms))
             self._save(hour_of(from_ms), columns.make_table((), {}, ()))
             return hour_of(from_ms)
         if by_key:
@@ -199,9 +199,9 @@ class Archive:
 
     def _say(self, done: ArchivedUnit) -> None:
         if done.events:
-            words = f"{counted(done.events, 'event')} in {counted(done.files, 'file')}, {done.size_bytes / 1e6:,.1f} MB"
+            words = f"{plural(done.events, 'event')} in {plural(done.files, 'file')}, {done.size_bytes / 1e6:,.1f} MB"
             words += f"; {done.left_out:,} without their bodies (left_out)" if done.left_out else ""
-            self.say(f"{self.stream_id} {written(done.from_ms)[:13]}h: {words}")
+            self.say(f"{self.stream_id} {api_instant(done.from_ms)[:13]}h: {words}")
 
     def _read_state(self) -> dict[str, Any]:
         content = self.place.read(state_of(self.stream_id))
@@ -217,5 +217,5 @@ class Archive:
         return state
 
     def _save(self, until_ms: int, table: ColumnTable) -> None:
-        self._state |= {"until": written(until_ms), "columns": self._state.get("columns", {}) | table.kinds}
+        self._state |= {"until": api_instant(until_ms), "columns": self._state.get("columns", {}) | table.kinds}
         self.place.write(state_of(self.stream_id), json.dumps(self._state, indent=1).encode())

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from handlers.api.verdict import counted
-from handlers.fleet.wanted import Pattern
+from handlers.api.verdict import plural
+from handlers.fleet.fleet_document import Pattern
 from handlers.store.typed_values import instant_text, read_text
 from local.backup.archive import FinishedBackup, files_at
 from local.backup.backup_writer import BackupWriter
@@ -128,9 +128,9 @@ def _backup(arguments: argparse.Namespace) -> int:
         print(json.dumps(manifest | {"streams": len(summaries), "seconds": round(seconds, 1)}))
     else:
         print(
-            f"{counted(len(summaries), 'stream')} in {arguments.to}: {counted(total['events'], 'event')}, "
-            f"{counted(total['gaps'], 'gap')}, {counted(total['objects'], 'object')} with a large body, "
-            f"{counted(total['bytes'], 'byte')}, in {seconds:.1f} s{_missing_bodies_in_words(total['gone'])}"
+            f"{plural(len(summaries), 'stream')} in {arguments.to}: {plural(total['events'], 'event')}, "
+            f"{plural(total['gaps'], 'gap')}, {plural(total['objects'], 'object')} with a large body, "
+            f"{plural(total['bytes'], 'byte')}, in {seconds:.1f} s{_missing_bodies_in_words(total['gone'])}"
         )
     return DONE
 
@@ -190,7 +190,7 @@ def _print_outcomes(work: Work, ids: Sequence[str], act: Any, arguments: argpars
             continue
         words = "was there already" if done.was_there else verb
         if not done.was_there and not getattr(arguments, "dry_run", False):
-            words += f": {counted(done.events, 'event')}"
+            words += f": {plural(done.events, 'event')}"
             words += f", of which {done.kept:,} exist with another body and stay as they are" if done.kept else ""
             words += _missing_bodies_in_words(done.gone)
         print(printable(f"{stream_id}: {words}{', started' if is_started else ''}"), flush=True)
@@ -198,7 +198,7 @@ def _print_outcomes(work: Work, ids: Sequence[str], act: Any, arguments: argpars
     if arguments.json:
         print(json.dumps({"streams": found, "refused": work.refused, "seconds": round(seconds, 1)}))
     else:
-        print(f"{counted(len(found), 'stream')} {verb} in {seconds:.1f} s, {work.refused} refused", file=sys.stderr)
+        print(f"{plural(len(found), 'stream')} {verb} in {seconds:.1f} s, {work.refused} refused", file=sys.stderr)
     return REFUSED if work.refused else DONE
 
 

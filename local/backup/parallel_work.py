@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.errors import StoreUnavailable
 from local.backup.stream_source import NotRestored
 from local.printable import printable, report_if_slow
@@ -46,7 +46,7 @@ class Work:
 
     def run_for_each(self, stream_ids: Sequence[str], act: Callable[[str], T]) -> Iterator[tuple[str, T]]:
         """Yields the outcome of each stream; for a refused stream it prints the reason and counts it."""
-        done, words = 0, f"{self._verb}: {counted(len(stream_ids), 'stream')} …"
+        done, words = 0, f"{self._verb}: {plural(len(stream_ids), 'stream')} …"
         with report_if_slow(words, is_quiet=self._is_quiet), ThreadPoolExecutor(THREADS) as threads:
             asked = {threads.submit(act, one): one for one in stream_ids}
             try:
@@ -63,11 +63,11 @@ class Work:
                 self._is_interrupted.set()
                 threads.shutdown(cancel_futures=True)
                 if done < len(asked):
-                    words = f"{done:,} of {counted(len(asked), 'stream')} done; run the same command for the others."
+                    words = f"{done:,} of {plural(len(asked), 'stream')} done; run the same command for the others."
                     print(f"streamkeeper: {words}", file=sys.stderr)
                 raise
 
     def _print_progress(self, done: int, total: int) -> None:
         if not self._is_quiet and time.monotonic() - self._shown_s > SHOWN_EVERY_S:
             self._shown_s = time.monotonic()
-            print(f"{self._verb}: {done:,} of {counted(total, 'stream')}", file=sys.stderr, flush=True)
+            print(f"{self._verb}: {done:,} of {plural(total, 'stream')}", file=sys.stderr, flush=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from handlers.api import event_pages, status
-from handlers.api.answers import at
+from handlers.api.answers import to_iso
 from handlers.api.last_error import Retries
 from handlers.api.problems import Problem
 from handlers.connection.evidence import Record
@@ -157,9 +157,9 @@ class ApiReader:
         records = list(self._records_with_ends())
         losses = [Gap(fence, *span, "", LOST, count) for (fence, count), span in world.watch.losses.items() if count]
         known = [*find_gaps(records, self._clock.now_ms(), self._dead_after_ms), *correct_losses(losses, records)]
-        expected = sorted((at(gap.from_ms), at(gap.to_ms), gap.state) for gap in apply_repairs(known, repairs))
+        expected = sorted((to_iso(gap.from_ms), to_iso(gap.to_ms), gap.state) for gap in apply_repairs(known, repairs))
         # No connection ends the gap after the last connection; only the end of the stream does.
-        last = at(max(record.last_ms for record in records)) if records else None
+        last = to_iso(max(record.last_ms for record in records)) if records else None
         # An announced loss may begin at the same instant.
         told = [gap for gap in coverage["gaps"] if gap["to_at"]]
         ended = [gap for gap in told if gap["from_at"] != last or gap["state"] == LOST]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TextIO
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from local import garbage_collection
 from local.chaos.group_schedule import generate
 from local.chaos.schedule import STORES
@@ -187,7 +187,7 @@ class Progress:
         """Returns the line of progress."""
         elapsed_s = self._now_s() - self._began_s
         kept = f"{self.broken:,} broke the promise" if self.broken else "all kept the promise"
-        parts = [f"{self.done:,} of {counted(self._total, 'schedule')}", kept]
+        parts = [f"{self.done:,} of {plural(self._total, 'schedule')}", kept]
         if elapsed_s >= KNOWN_S:
             a_second = self.done / elapsed_s
             parts.insert(1, f"{a_second:.0f} a second")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from local.chaos.plans import DeliveryPlan, Fault, RepairPlan, in_order
 from local.simulation.upstream_memory import EVERYTHING, Memory, Ways
 
@@ -126,7 +126,7 @@ class Schedule:
         traits += ["talks over a socket"] if self.socket else []
         traits += [f"wants a token, which lives {self.token_lives_s} s, and a ticket"] if self.token_lives_s else []
         traits += ["hot standby"] if self.hot else []
-        traits += [f"{counted(self.reconnect_tries, 'reconnection')} in place"] if self.reconnect_tries else []
+        traits += [f"{plural(self.reconnect_tries, 'reconnection')} in place"] if self.reconnect_tries else []
         traits += ["renews soon"] if self.renews else []
         traits += [f"clocks within ±{self.skew_ms} ms"] if self.skew_ms else []
         traits += [f"{self.partitions} partitions"] if self.partitions > 1 else []

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.connection.draining import WATCH_MS
 from handlers.connection.lease import LEASE_TTL_READS
 from handlers.connection.orphans import GRACE_MS
@@ -212,7 +212,7 @@ def _acknowledged_early(world: World) -> list[str]:
         for n, at_ms in world.upstream.sockets.acknowledged.items()
         if n not in letters and stored.get(n, at_ms + 1) > at_ms
     ]
-    return [f"{counted(len(early), 'event')} acknowledged and not stored, the first {early[0]}"] if early else []
+    return [f"{plural(len(early), 'event')} acknowledged and not stored, the first {early[0]}"] if early else []
 
 
 def _restless(world: World) -> list[str]:
@@ -230,4 +230,4 @@ def _lost(world: World) -> list[str]:
     if not unexcused:
         return []
     first = world.at(world.upstream.emitted_ms[unexcused[0]])
-    return [f"{counted(len(unexcused), 'event')} neither stored nor in a gap, the first, {unexcused[0]}, of {first}"]
+    return [f"{plural(len(unexcused), 'event')} neither stored nor in a gap, the first, {unexcused[0]}, of {first}"]

@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, cast
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from local import garbage_collection, stages
 from local.compare import backoff_kinds, checkpoints, fault_kinds, function_lifetimes
 from local.compare.strategies import STRATEGIES, Strategy
@@ -231,7 +231,7 @@ def heading(source: Scenario, faults: str) -> str:
 def picture_group(result: StrategyResult, listed: Prices, memory_mb: int) -> svg.Group:
     """Returns the strategy's rows of the picture."""
     note = (
-        f"{result.connected_percent:.4f} % connected\n{counted(len(result.gaps), 'gap')}, "
+        f"{result.connected_percent:.4f} % connected\n{plural(len(result.gaps), 'gap')}, "
         f"{result.gap_ms / 1000:,.1f} s\n{result.usd_month(memory_mb, listed):.2f} $ a month"
     )
     return svg.Group(result.strategy, note, result.spans, result.connections, result.gaps)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from local.compare.strategy_world import StrategyResult
 from local.costs.prices import FILE, Prices
 
@@ -61,7 +61,7 @@ class Lifetime:
             at_once = self.instances * self.vcpus * self.invocations_per_vcpu
             lines.append(
                 f"the dollars are for a stream that has the {self.instances} instances to itself; "
-                f"they hold about {counted(round(at_once), 'connection')} at once"
+                f"they hold about {plural(round(at_once), 'connection')} at once"
             )
         return [*lines, f"not known: {self.unknown}"]
 

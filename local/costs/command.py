@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.profile.addresses import MOST_PARTS
 from handlers.profile.deliver_field import KINDS
 from local.costs import model, month, prices, repair_costs, stage_costs
@@ -166,7 +166,7 @@ def _check_function_capacity(load: Load, settings: Any) -> None:
     most = stage_costs.most_events_per_s(memory_mb, load.event_bytes)
     if load.events_per_s * together <= most:
         return
-    about = f"about {counted(round(most), 'event')} of {counted(load.event_bytes, 'byte')}"
+    about = f"about {plural(round(most), 'event')} of {plural(load.event_bytes, 'byte')}"
     if together == 1:
         sentence = f"a function of {memory_mb} MB stores {about} a second; spread them over more streams"
     else:
@@ -218,15 +218,15 @@ def _as_json(stage: str, load: Load, found: Costs, listed: Prices, notes: list[s
 
 def cost_text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) -> str:
     """The amounts as a table."""
-    plural = "" if load.events_per_s == 1 else "s"
-    of_bytes = counted(load.event_bytes, "byte")
-    rate = f"{load.events_per_s:g} event{plural} a second of {of_bytes}" if load.events_per_s else "no events"
+    ending = "" if load.events_per_s == 1 else "s"
+    of_bytes = plural(load.event_bytes, "byte")
+    rate = f"{load.events_per_s:g} event{ending} a second of {of_bytes}" if load.events_per_s else "no events"
     rate += " by a clock" if load.arrivals == "clock" and load.events_per_s else ""
     rate += f", of which {100 * load.keep:g} % are kept" if load.keep < 1 else ""
     stored = "an item each" if load.store == "items" else "in segments"
     stored += ", in no index" if load.order == "none" else ""
     shared = "" if load.group_size == 1 else f", {load.group_size} in a function"
-    streams = f"{counted(load.streams, 'stream')} of the stage {stage}"
+    streams = f"{plural(load.streams, 'stream')} of the stage {stage}"
     lines = [
         f"{streams}{shared}, each with {rate}, {stored}; US dollars a month",
         f"in {listed.region} at the prices of {listed.as_of}",
@@ -258,7 +258,7 @@ def notes_of_parts(load: Load, used: MonthUsage, settings: Any) -> dict[str, str
 
 
 def _days_in_words(days: int) -> str:
-    return counted(days, "day") if days else "for ever"
+    return plural(days, "day") if days else "for ever"
 
 
 # The column in which the words of a part begin.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.api.verdict import counted as number_of
+from handlers.api.verdict import plural as number_of
 from handlers.connection.effects import Progress
 from handlers.connection.gap_record import OPEN, Gap
 from handlers.framing.events import StreamEvent

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from local.costs import prices
 from local.doctor import demonstration, fleet_checks, stage_checks
 from local.doctor.account_facts import LOCAL_SERVICES, Account, Facts, collect_facts
@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     ill = [one for one in found if not one.is_well]
     unknown = sum(one.state is State.UNKNOWN for one in ill)
     words = "all is well" if not ill else f"{len(ill) - unknown} wrong, {unknown} not known"
-    print(f"{counted(len(found), 'check')}: {words}", file=sys.stderr)
+    print(f"{plural(len(found), 'check')}: {words}", file=sys.stderr)
     return WRONG if ill else WELL
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.group import is_group
 from local.costs.prices import Prices
 from local.costs.stage_costs import BESIDE_CONNECTIONS, IN_HANDOVERS, encryption_usd
@@ -40,7 +40,7 @@ def check_fleet(deployed: DeployedStage, facts: Facts, prices: Prices) -> Iterat
         functions = len({holder for holder in held.values() if not is_group(holder)})
         streams = [stream_id for stream_id in held if not is_group(stream_id)]
         in_use = {stream_id.partition(":")[0] for stream_id in streams}
-        yield Finding(State.OK, "fleet", f"{counted(len(streams), 'stream')} in {counted(functions, 'function')}")
+        yield Finding(State.OK, "fleet", f"{plural(len(streams), 'stream')} in {plural(functions, 'function')}")
         yield from _check_quotas(deployed, facts, functions)
         yield from _check_encryption_price(deployed, facts, functions, prices)
     yield from _check_profiles(facts["profiles"], in_use)
@@ -148,7 +148,7 @@ def _check_encryption_price(deployed: DeployedStage, facts: Facts, held: int, pr
     usd = encryption_usd(IN_HANDOVERS * held + BESIDE_CONNECTIONS, len(encrypted), prices)
     named = (one.properties.get("SSESpecification", {}).get("KMSMasterKeyId") for one, _ in encrypted)
     own = {str(key) for key in named if key}
-    words = f", and {len(own) * prices.usd('kms', 'key_month'):.2f} $ for {counted(len(own), 'key')} of yours"
+    words = f", and {len(own) * prices.usd('kms', 'key_month'):.2f} $ for {plural(len(own), 'key')} of yours"
     yield Finding(
         State.OK,
         "price of the tables' encryption",

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from handlers.api.verdict import counted
-from handlers.upgrade.deployed import LATEST, OURS
+from handlers.api.verdict import plural
+from handlers.upgrade.deployed_versions import LATEST, OURS
 from local.doctor import account_facts, alarm_checks
 from local.doctor.account_facts import DELIVERY, MANAGER, Facts
 from local.doctor.findings import DEPLOY, RUNBOOK, Finding, Mend, NoAnswer, State, compare, missing_answer
@@ -259,7 +259,7 @@ def _check_storage(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             State.NOTE if number else State.OK,
             "dead-letter queue",
-            counted(number, "message"),
+            plural(number, "message"),
             fix="`streamkeeper redrive --dry-run` lists them" if number else "",
         )
     yield (

@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.connection.gap_record import REPAIRED
 from local.api_client.command import ADDRESS_HELP
 from local.history import group, sources
@@ -120,7 +120,7 @@ def as_json(found: Analysis, usd: dict[str, float]) -> dict[str, Any]:
 def picture_note(found: Analysis) -> str:
     """Returns the result in two short lines, for a picture."""
     percent = "no Task ran" if found.task_percent is None else f"a Task ran for {found.task_percent:.4g} %"
-    return f"{percent}\n{counted(len(found.gaps), 'gap')}"
+    return f"{percent}\n{plural(len(found.gaps), 'gap')}"
 
 
 def group_json(streams: GroupStreams) -> dict[str, Any]:
@@ -138,14 +138,14 @@ def _drawn_streams(streams: GroupStreams | None) -> list[tuple[str, Sequence[Gap
 
 def _gap_words(gaps: Sequence[Gap]) -> str:
     repaired = sum(gap.is_repaired for gap in gaps)
-    return f"{counted(len(gaps), 'gap')}, {gap_ms(gaps) / 1000:,.3f} s{f', {repaired} repaired' if repaired else ''}"
+    return f"{plural(len(gaps), 'gap')}, {gap_ms(gaps) / 1000:,.3f} s{f', {repaired} repaired' if repaired else ''}"
 
 
 def _group_lines(streams: GroupStreams) -> list[str]:
     if streams.problem:
         return [streams.problem]
     gone = streams.with_gaps
-    had = f"{len(gone)} of {counted(len(streams.gaps), 'stream')}"
+    had = f"{len(gone)} of {plural(len(streams.gaps), 'stream')}"
     shared = f"group {streams.group}: {had} in its functions had gaps"
     lines = [shared if streams.group else f"by the ledger, {had} had gaps"]
     lines += [f"  {number} {one}: {_gap_words(gaps)}" for number, (one, gaps) in enumerate(_drawn_streams(streams), 1)]
@@ -197,8 +197,8 @@ def _total_lines(found: Analysis, usd: dict[str, float]) -> list[str]:
     lines += _more_line(len(found.gaps) - MOST_GAPS)
     lines += [_execution_line(execution) for execution in found.executions]
     lines.append(
-        f"cost: {usd['sum']:.6f} US dollars: {counted(found.transitions, 'transition')} {usd['step_functions']:.6f}, "
-        f"functions {usd['lambda']:.6f} ({found.running_ms / 1000:,.1f} s in {counted(len(found.functions), 'call')})"
+        f"cost: {usd['sum']:.6f} US dollars: {plural(found.transitions, 'transition')} {usd['step_functions']:.6f}, "
+        f"functions {usd['lambda']:.6f} ({found.running_ms / 1000:,.1f} s in {plural(len(found.functions), 'call')})"
     )
     return lines
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from local.costs import prices
 from local.history import sources
 from local.replay.command import replay
@@ -72,22 +72,22 @@ class Timeline:
         if self.gaps:
             shown = [f"{gap.from_ms / 1000:.3f} to {gap.to_ms / 1000:.3f} s, after {gap.cause}" for gap in self.gaps]
             more = [f"and {len(shown) - MOST_SHOWN} more"] if len(shown) > MOST_SHOWN else []
-            raise AssertionError("\n  ".join([f"{counted(len(shown), 'gap')}:", *shown[:MOST_SHOWN], *more]))
+            raise AssertionError("\n  ".join([f"{plural(len(shown), 'gap')}:", *shown[:MOST_SHOWN], *more]))
 
     def assert_connections(self, at_most: int) -> None:
         """Raises AssertionError if more were open at the same time."""
         __tracebackhide__ = True
         if self.most_connections > at_most:
             raise AssertionError(
-                f"{counted(self.most_connections, 'connection')} at the same time, and at most {at_most} expected"
+                f"{plural(self.most_connections, 'connection')} at the same time, and at most {at_most} expected"
             )
 
     def assert_cost(self, below_usd: float, memory_mb: int = 128) -> None:
         """Raises AssertionError if it cost that or more."""
         __tracebackhide__ = True
         if (usd := self.usd(memory_mb)) >= below_usd:
-            calls = f"{self.running_ms / 1000:,.1f} s in {counted(self.calls, 'call')}"
-            said = f"{counted(self.transitions, 'transition')} and {calls}"
+            calls = f"{self.running_ms / 1000:,.1f} s in {plural(self.calls, 'call')}"
+            said = f"{plural(self.transitions, 'transition')} and {calls}"
             raise AssertionError(f"it cost {usd:.6f} US dollars, and less than {below_usd:g} was expected: {said}")
 
 

@@ -110,7 +110,7 @@ class Collector:
     def _delivery_samples(self, stream_id: str, now_ms: int) -> Iterator[Sample]:
         """The counts of the stream's sinks, which never fall by themselves."""
         sinks, names = self._sinks(), self._labels(stream_id)
-        for record, behind in sinks.each(stream_id, names) if sinks is not None and names else ():
+        for record, behind in sinks.read_all(stream_id, names) if sinks is not None and names else ():
             labels = (stream_id, record.sink)
             yield Sample(metric_names.SENT, labels, record.delivered)
             yield Sample(metric_names.WAITED, labels, record.failed)

@@ -11,7 +11,7 @@ from typing import Any
 
 from handlers.framing.marks import Kind
 from handlers.profile.behaviour import Profile
-from handlers.profile.repair_field import notes
+from handlers.profile.repair_field import unintended_notes
 from local.profiles import schema
 
 _PLACES = {"header": "in the header {}", "query": "in the query parameter {}", "body": "at {} of the body"}
@@ -86,7 +86,7 @@ def warnings(profile: Profile) -> list[str]:
     warned: list[str] = []
     if profile.repair is not None:
         # A repair closes gaps.
-        warned += notes(profile.repair, profile.key, profile.split, profile.keep)
+        warned += unintended_notes(profile.repair, profile.key, profile.split, profile.keep)
     elif profile.again and profile.resume is None:
         unsent = (
             ""

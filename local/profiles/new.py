@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.errors import StreamkeeperError
 from handlers.framing.decoders import FRAMINGS, Framing, framing_of, refuses
 from handlers.framing.events import parse_json
@@ -193,7 +193,7 @@ def _profile_lines(address: ProbedAddress, framing: str, why: str, seen: ProbeRe
     """The profile as TOML, each line with its reason."""
     lines = [
         _SCHEMA,
-        f"# Written by `streamkeeper profile new`, which read {counted(len(seen.frames), 'event')} in {seconds_:g} s.",
+        f"# Written by `streamkeeper profile new`, which read {plural(len(seen.frames), 'event')} in {seconds_:g} s.",
         "# docs/profiles.md has every field.",
         f"address = {quote(address.url)}",
     ]

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.framing.events import StreamEvent, canonical_json
 from handlers.profile.addresses import ProfileError
 from handlers.profile.behaviour import Profile
@@ -36,7 +36,7 @@ def compare_with_address(
     time.sleep(field.after_s)
     edges = {"after": events[0].key, "before": events[-1].key}
     times = (events[0].received_at_ms - 5_000, events[-1].received_at_ms + 5_000)
-    edges |= dict(zip(("from", "to"), map(field.time.spelled, times), strict=True))
+    edges |= dict(zip(("from", "to"), map(field.time.instant_text, times), strict=True))
     address = numbered(field, field.address_for(stream_id, edges, secrets), 0)
     items, pages, patience = dict[str, StreamEvent](), 0, PATIENT_TIMES
     wanted = {event.key: event for event in events[1:-1]}
@@ -63,7 +63,7 @@ def compare_with_address(
         time.sleep(field.pace_s)
     common = wanted.keys() & items.keys()
     ends = _keys_in_words(events[:1] + events[-1:])
-    say(f"repair: the address has {len(common)} of {counted(len(wanted), 'event')} between {ends}")
+    say(f"repair: the address has {len(common)} of {plural(len(wanted), 'event')} between {ends}")
     others = items.keys() - {event.key for event in events}
     for name, keys in (("only on the stream", wanted.keys() - common), ("only at the address", others)):
         if keys:

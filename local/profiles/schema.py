@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from handlers.api.answers import laid_out
+from handlers.api.answers import format_json
 from handlers.profile.checked_fields import A_PATH, FLAG, TEXT, Fields, Form
 from handlers.profile.columns_field import KINDS as COLUMN_KINDS
 from handlers.profile.columns_field import MOST_COLUMNS, RESERVED
@@ -211,7 +211,7 @@ class FieldRecorder(Fields):
     def has(self, field: str) -> bool:  # noqa: ARG002
         return True
 
-    def inside(self, field: str, value: Mapping[str, Any]) -> Fields:  # noqa: ARG002
+    def fields_of(self, field: str, value: Mapping[str, Any]) -> Fields:  # noqa: ARG002
         inner = FieldRecorder(self._place_of(field))
         self.properties[field] = {"anyOf": [{"const": "none"}, inner.schema()]}
         return inner
@@ -223,17 +223,17 @@ class FieldRecorder(Fields):
 
     def read(self, field: str, form: Form, default: Any = None) -> Any:
         self._record(field, dict(form.schema), default)
-        if default is None and form.words:
+        if default is None and form.choices:
             self.required.append(field)
-            return form.words[0]
+            return form.choices[0]
         return default
 
-    def needs(self, field: str, form: Form) -> None:
+    def read_required(self, field: str, form: Form) -> None:
         self.required += [] if field in self.required else [field]
         self.read(field, form)
 
-    def checked(self, field: str, check: Callable[[str], str]) -> str:  # noqa: ARG002
-        self.needs(field, TEXT)
+    def read_checked(self, field: str, check: Callable[[str], str]) -> str:  # noqa: ARG002
+        self.read_required(field, TEXT)
         return ""
 
 
@@ -256,7 +256,7 @@ def profile_schema() -> Schema:
 
 def schema_text() -> str:
     """The schema's file."""
-    return f"{laid_out(profile_schema(), width=WIDTH)}\n"
+    return f"{format_json(profile_schema(), width=WIDTH)}\n"
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 import boto3
 
 from handlers.api.problems import sentence
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.aws.eks_tokens import sign_cluster_token
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.ends import End
@@ -90,17 +90,17 @@ class Trial:
         for warning in advice.warnings(self.profile):
             self.say(f"warning: {warning}")
         if (sequence := self.profile.sequence) is not None:
-            is_row = self.profile.asks(self.requested_cursor) and self.profile.cursor == sequence.path
+            is_row = self.profile.is_resumption(self.requested_cursor) and self.profile.cursor == sequence.path
             self.numbers = HoleFinder(sequence, self.requested_cursor if is_row else None, self.profile.split)
 
     def print_answer(self, answer: Opened) -> None:
         """Prints the upstream's answer."""
         self.say(f"answered {answer.status}, {printable(answer.headers.get('content-type', 'no content type'))}")
-        if self.profile.asks(self.requested_cursor) and is_cursor_refused(self.profile, answer.status):
+        if self.profile.is_resumption(self.requested_cursor) and is_cursor_refused(self.profile, answer.status):
             self.has_ended = True
             self.say(_ENDS[Kind.EXPIRED])
             return
-        meaning, now_ms = self.profile.meaning(answer.status), time.time_ns() // 1_000_000
+        meaning, now_ms = self.profile.meaning_of_status(answer.status), time.time_ns() // 1_000_000
         if (refusal := judge_answer(self.profile, answer, meaning, now_ms)) is not None:
             self.print_end(refusal)
         elif self.requested_cursor and not is_resume_confirmed(self.profile, answer, self.requested_cursor):
@@ -110,14 +110,14 @@ class Trial:
         """Prints one frame; after an end, nothing counts."""
         if self.has_ended:
             return
-        profile, is_resumed = self.profile, self.profile.asks(self.requested_cursor)
+        profile, is_resumed = self.profile, self.profile.is_resumption(self.requested_cursor)
         kind, batch = split_frame(profile, frame, 0)
         reading = read_frames(profile, [frame], None, 0, "", 0, is_resumed=is_resumed, numbers=self.numbers)
         for count in reading.losses if kind is not Kind.LOSS else ():
-            self.say(f"{'hole':<10} {counted(count or 0, 'number')} missing before this: a loss")
+            self.say(f"{'hole':<10} {plural(count or 0, 'number')} missing before this: a loss")
         if self.numbers is not None and kind is Kind.EVENT:
             self.is_numbered |= any(True for _ in self.numbers.numbers_of(frame))
-        for event in batch or (profile.event(frame, 0),):
+        for event in batch or (profile.to_event(frame, 0),):
             is_left_out = event.key == LEFT_OUT or (reading.left_out > 0 and not batch)
             self._print_event("left out" if is_left_out else Kind.EVENT.value if batch else kind.value, event)
         self.cursor = self.cursor if reading.cursor is None else reading.cursor
@@ -201,7 +201,7 @@ def _try(profile: Profile, arguments: argparse.Namespace, values_of: ValuesOf) -
         ),
         connect_timeout_s=profile.connect_timeout_s,
         stall_after_s=profile.stall_after_s,
-        joins=profile.joins_chunks,
+        joins=profile.may_join_chunks,
     )
     talking = SocketConversation(profile, arguments.stream_id, values, upstream)
     trial.print_profile()
@@ -279,7 +279,7 @@ def _read_stream(upstream: Upstream, trial: Trial, talking: SocketConversation, 
 def _body_in_words(data: str | bytes | Oversize) -> str:
     if isinstance(data, Oversize):
         return f"{data.size_bytes} bytes, more than max_frame_bytes: to the dead-letter queue"
-    return data if isinstance(data, str) else counted(len(data), "byte")
+    return data if isinstance(data, str) else plural(len(data), "byte")
 
 
 def _load_profile(stream_id: str, path: Path | None, environment: Mapping[str, str], *, is_played: bool) -> Profile:

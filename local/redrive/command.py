@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from typing import Any
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.aws.error_translation import translate_errors
 from handlers.errors import StoreUnavailable
 from handlers.redrive.redriving import LEFT, RUNS, Outcome, Redrive
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({"dry_run": arguments.dry_run, "counts": counts, "found": found}, indent=1))
     else:
         total = ", ".join(f"{count} {name}" for name, count in counts.items())
-        print(f"{counted(len(outcomes), 'message')} found{f': {total}' if total else ''}.", file=sys.stderr)
+        print(f"{plural(len(outcomes), 'message')} found{f': {total}' if total else ''}.", file=sys.stderr)
     return int(LEFT in counts)
 
 

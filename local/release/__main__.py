@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from local import stages
 from local.release import release_template, variants
 from local.service import osls
@@ -138,7 +138,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=Path("release"))
     try:
         for path in make_release(ROOT, parser.parse_args(arguments).folder):
-            print(f"{path}  {counted(path.stat().st_size, 'byte')}")
+            print(f"{path}  {plural(path.stat().st_size, 'byte')}")
     except (UserError, variants.Clash) as problem:
         print(problem, file=sys.stderr)
         return 2

@@ -1,8 +1,8 @@
 """Applies a document to many streams in virtual time, as the service does: its requests to AWS, and its duration.
 
-`handlers/fleet/turns.py` decides which stream to start and when; each start is an execution of the deployed machine
-that answers a POST, behind AWS's limits. Invariant: in the end every stream was started once, and no group has more
-than it may.
+`handlers/fleet/request_pacing.py` decides which stream to start and when; each start is an execution of the deployed
+machine that answers a POST, behind AWS's limits. Invariant: in the end every stream was started once, and no group has
+more than it may.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from handlers.fleet.turns import Outcome, Rate, RequestQueue, StreamRequest, most_per_s
+from handlers.fleet.request_pacing import Outcome, Rate, RequestQueue, StreamRequest, most_per_s
 from handlers.store.typed_values import item_key
 from local import stages
 from local.scale.throttled_aws import ARN, CONTROL, FUNCTIONS, NAMES, Limits, ThrottledAws

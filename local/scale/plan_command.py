@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.profile.addresses import ProfileError
 from handlers.profile.parse import parse
 from local.costs import prices
@@ -123,17 +123,17 @@ def read_rate(text: str) -> float:
 def plan_text(found: Plan, stage: str, priced: str) -> str:
     """The plan for people: the lines for each file, the price, and the limits."""
     asked, load, (first, at) = found.asked, found.load, found.limit_met_first
-    streams = counted(asked.streams, "stream")
+    streams = plural(asked.streams, "stream")
     functions = -(-load.streams // load.group_size)
     profile = "  ".join(f"{name} = {json.dumps(value)}" for name, value in found.profile.items())
-    split = "" if found.fit.is_whole else f", {counted(found.fit.connections, 'connection')} each"
+    split = "" if found.fit.is_whole else f", {plural(found.fit.connections, 'connection')} each"
     rate = format(asked.events_per_s, ",.0f" if asked.events_per_s >= 1000 else ".4g")
     lines = [
-        f"{streams} at {rate}/s, events of {counted(asked.event_bytes, 'byte')}{split}",
+        f"{streams} at {rate}/s, events of {plural(asked.event_bytes, 'byte')}{split}",
         "",
         f"env/{stage}.yml".ljust(20) + "  ".join(f"{name}: {value}" for name, value in found.settings.items()),
         f"{'the profile':<20}{profile}",
-        f"{'functions':<20}{functions:,}, with {counted(load.group_size, 'stream')} each",
+        f"{'functions':<20}{functions:,}, with {plural(load.group_size, 'stream')} each",
         f"{'a stream':<20}{found.costs.stream_month['sum'] * found.fit.connections:,.2f} US dollars a month",
         f"{'the stage':<20}{stage_usd(load, found.costs):,.2f} US dollars a month in {priced}",
         f"{'met first':<20}{first.title}: {first.most:,.0f}, at {at}",

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.profile.addresses import MOST_PARTS
 from local import settings_schema
 from local.costs import model, month, stage_costs
@@ -156,8 +156,11 @@ class Plan:
         """The limit that growth meets first, and at what number."""
         first, streams = limit_met_first(self._limits, self.asked.streams)
         if first.name in PER_STREAM:
-            return first, f"{counted(round(self.asked.events_per_s / first.share), 'event')} a second of each stream"
-        return first, counted(streams, "stream")
+            return (
+                first,
+                f"{plural(round(self.asked.events_per_s / first.share), 'event')} a second of each stream",
+            )
+        return first, plural(streams, "stream")
 
     @property
     def notes(self) -> list[str]:
@@ -174,7 +177,7 @@ class Plan:
         overlap = self.most_per_handover
         if overlap < min(load.streams, self.source.settings["most_streams_per_function"]):
             notes.append(
-                f"a handover has time for {counted(overlap, 'stream')} of such a slow upstream; nothing checks that."
+                f"a handover has time for {plural(overlap, 'stream')} of such a slow upstream; nothing checks that."
             )
         for other, usage, costs in self.others:
             form, usd = "a log" if other.store == "log" else "items", costs.stream_month["sum"] * chosen.connections
@@ -243,7 +246,7 @@ def make_plan(stage: str, asked: PlanRequest, prices: Prices) -> Plan:
         months = month.replay_months(source)
     usages: list[Usage] = []
     for one in reversed(loads):
-        words = f"{2 + len(usages)} of {1 + len(loads)}: counting the requests of {counted(one.group_size, 'stream')} …"
+        words = f"{2 + len(usages)} of {1 + len(loads)}: counting the requests of {plural(one.group_size, 'stream')} …"
         with report_if_slow(words):
             usages.insert(0, model.count_load(source, one, usages[0] if usages else None))
     found = [

@@ -15,7 +15,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.errors import StoreUnavailable
 from handlers.group import GROUP, is_group
 from handlers.store.control_table import Table
@@ -43,7 +43,7 @@ class Capacity:
     @property
     def sentence(self) -> str:
         """The number and its reason."""
-        return f"this machine holds about {counted(self.most, 'stream')}, or groups of them ({self.because})"
+        return f"this machine holds about {plural(self.most, 'stream')}, or groups of them ({self.because})"
 
 
 def read(environment: Mapping[str, str]) -> Capacity:
@@ -110,7 +110,7 @@ class Room:
         """The running streams that have functions of their own, and the running groups, in words."""
         ids = set(self._running())
         counts = {"group": (groups := sum(map(is_group, ids))), "stream": len(ids) - groups}
-        return " and ".join(counted(number, what) for what, number in counts.items() if number) or "no stream"
+        return " and ".join(plural(number, what) for what, number in counts.items() if number) or "no stream"
 
     def can_hold(self, *stream_ids: str) -> bool:
         """Returns whether the streams already run, fit on this machine, or join running groups."""
@@ -122,7 +122,7 @@ class Room:
     def refusal(self) -> str:
         """The sentence with which a stream is refused."""
         return (
-            f"This machine holds {counted(self.capacity.most, 'stream')}, or groups of them ({self.capacity.because}),"
+            f"This machine holds {plural(self.capacity.most, 'stream')}, or groups of them ({self.capacity.because}),"
             f" and runs {self.running_in_words}; stop one, or set {SETTING} to a higher number and restart the service."
         )
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from handlers.api.connection_records import Records
-from handlers.api.verdict import counted, spelled
+from handlers.api.verdict import length_words, plural
 from handlers.connection.lease import unconnected_ms
 from handlers.store.stream_records import StreamRecords
 from local.service.stream_view import AlertReporter, alerts
@@ -68,7 +68,7 @@ class GroupView:
         news += [f"group {self.group}: {_name_streams(back)} connected"] if back else []
         if fresh:
             news.append(
-                f"ALERT: group {self.group}: {_name_streams(fresh)} not connected for {spelled(alert_after_ms)}"
+                f"ALERT: group {self.group}: {_name_streams(fresh)} not connected for {length_words(alert_after_ms)}"
             )
         for one, each in streams.items():
             news += self._alert_reporter.new_lines(one, {} if one in away else alerts(each, now_ms))
@@ -77,7 +77,7 @@ class GroupView:
     @property
     def summary(self) -> str:
         """Returns how many streams share the function, and how many are connected."""
-        return f"{counted(self.members, 'stream')} in one function, {self.members - len(self.away)} connected"
+        return f"{plural(self.members, 'stream')} in one function, {self.members - len(self.away)} connected"
 
     def draw(self, since_ms: int, now_ms: int, width: int) -> list[str]:
         """Returns a line for each stream with a gap since then, and a line with their names."""

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from handlers.api.connection_records import Records
-from handlers.api.verdict import away
+from handlers.api.verdict import away_words
 from handlers.aws.lambda_environment import now_ms
 from handlers.connection.failures import STUCK_AFTER
 from handlers.errors import StoreUnavailable
@@ -129,7 +129,7 @@ class LiveView:
         rest, away_ms = records.rest, view.unconnected_ms(now_ms())
         shown = {} if away_ms else alerts(records, now_ms())
         if away_ms >= self._unconnected_after_ms:
-            shown["away"] = f": {away(away_ms)}"
+            shown["away"] = f": {away_words(away_ms)}"
         if rest.same_ends >= STUCK_AFTER:
             words = f" is stuck at its cursor: {rest.same_ends} connections in a row ended in the same way"
             shown[f"stuck at {rest.same_end}"] = words

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from handlers.api import status_words
 from handlers.api.connection_records import Connection, Connections, Records
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.connection.evidence import UNRECORDED
 from handlers.connection.gap_record import Gap
 from handlers.connection.lease import Lease, unconnected_ms
@@ -53,7 +53,7 @@ def _counts_in_words(connection: Connection) -> str:
     words = [f"{connection.stored} stored"]
     if connection.dead_lettered:
         words.append(f"{connection.dead_lettered} dead-lettered")
-    words.append(f"{counted(connection.duplicates, 'duplicate')} turned away")
+    words.append(f"{plural(connection.duplicates, 'duplicate')} turned away")
     if connection.conflicts:
         words.append(f"{connection.conflicts} under a known key with another body")
     if connection.left_out:
@@ -163,7 +163,7 @@ class StreamView:
         overlap_s = coverage.overlap_ms(self.connections(now_ms)) / 1000
         return (
             f"{self.events_per_s():.1f} events/s · {self.stored} stored · "
-            f"{counted(self.duplicates, 'duplicate')} turned away ·"
+            f"{plural(self.duplicates, 'duplicate')} turned away ·"
             f" overlap {overlap_s:.1f} s · gap {self.gap_ms(now_ms) / 1000:.1f} s"
         )
 

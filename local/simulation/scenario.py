@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from handlers.profile.checked_fields import FLAG, Fields, Form, choice, whole
+from handlers.profile.checked_fields import FLAG, Fields, Form, choice, integer
 from local.stages import DERIVED, ROOT, complete, load
 from local.user_error import UserError
 from states_language.workbench import Mistake, data
@@ -83,7 +83,7 @@ def _in_turn(value: Any) -> tuple[int, ...] | None:
     return tuple(values) if values and all(_INSTANT.read(one) is not None for one in values) else None
 
 
-_INSTANT = whole(MAX_RUN_S * 1000, least=0)
+_INSTANT = integer(MAX_RUN_S * 1000, least=0)
 _MACHINE = Form({"type": "string"}, "must be the path of a state machine, such as statemachines/connections.asl.yml")
 _LATENCY = Form({}, "must be whole milliseconds of at least 0, or a list of them", _in_turn)
 _RUN_FOR, _STALL_AFTER, _OVERLAP = _seconds(0.001, MAX_RUN_S), _seconds(0.001, 900), _seconds(0, 300)
@@ -100,7 +100,7 @@ class _Fields(Fields):
             raise UserError(f"{where}: {within + ' ' if within else ''}must be a mapping of names to values.")
         super().__init__(where, {name: value for name, value in table.items() if value is not None}, [], within)
 
-    def wrong(self, field: str, problem: str) -> NoReturn:
+    def add_problem(self, field: str, problem: str) -> NoReturn:
         """Raises UserError."""
         where = ".".join(part for part in (self._within, field) if part)
         raise UserError(f"{self._name}: {where} {problem}{'' if problem.endswith('?') else '.'}")
@@ -113,15 +113,15 @@ class _Fields(Fields):
         """Yields the mappings in a list, and refuses the unknown fields of each before the next."""
         value = self.take(field)
         if value is not None and not isinstance(value, list):
-            self.wrong(field, "must be a list")
+            self.add_problem(field, "must be a list")
         for at, item in enumerate(value or ()):
             fields = self._of(f"{field}[{at}]", item)
             yield fields
-            fields.refuse_the_rest(field)
+            fields.refuse_unknown(field)
 
     def instants(self, field: str) -> tuple[int, ...]:
         """Returns the instants of a list, in order."""
-        return tuple(sorted(item.needs("at_ms", _INSTANT) for item in self.items(field)))
+        return tuple(sorted(item.read_required("at_ms", _INSTANT) for item in self.items(field)))
 
     def _of(self, field: str, value: Any) -> _Fields:
         return _Fields(self._name, value, f"{self._within}.{field}" if self._within else field)
@@ -136,18 +136,18 @@ def read(path: Path, stage: str, root: Path = ROOT) -> Scenario:
     scenario = Scenario(
         machine=_machine(fields, path.parent, root),
         settings=_settings(fields, path, stage, root),
-        run_for_ms=round(fields.needs("run_for_s", _RUN_FOR) * 1000),
+        run_for_ms=round(fields.read_required("run_for_s", _RUN_FOR) * 1000),
         latencies_ms=_latencies(fields.sub("latencies_ms")),
         upstream=_upstream(fields.sub("upstream")),
-        seed=fields.read("seed", whole(2**53, least=0), 0),
+        seed=fields.read("seed", integer(2**53, least=0), 0),
         redeployments=tuple(
-            Redeployment(item.needs("at_ms", _INSTANT), _machine(item, path.parent, root))
+            Redeployment(item.read_required("at_ms", _INSTANT), _machine(item, path.parent, root))
             for item in fields.items("redeployments")
         ),
         kills_ms=fields.instants("kills"),
         freezes_ms=fields.instants("freezes"),
     )
-    fields.refuse_the_rest("a scenario")
+    fields.refuse_unknown("a scenario")
     return scenario
 
 
@@ -158,7 +158,7 @@ def faults_of(path: Path) -> tuple[Upstream, tuple[int, ...]]:
     """
     fields = _Fields(str(path), _data(path))
     found = _upstream(fields.sub("upstream")), fields.instants("kills")
-    fields.refuse_the_rest("faults")
+    fields.refuse_unknown("faults")
     return found
 
 
@@ -170,23 +170,23 @@ def _data(path: Path) -> Any:
 
 
 def _machine(fields: _Fields, folder: Path, root: Path) -> Path:
-    name: str = fields.needs("machine", _MACHINE)
+    name: str = fields.read_required("machine", _MACHINE)
     # Path.is_file raises OSError for a name that is too long.
     found = next((base / name for base in (Path(), folder, root) if os.path.isfile(base / name)), None)
     if found is None:
-        fields.wrong("machine", f"must be the path of a file: there is no {name}")
+        fields.add_problem("machine", f"must be the path of a file: there is no {name}")
     return found
 
 
 def _settings(fields: _Fields, path: Path, stage: str, root: Path) -> Mapping[str, Any]:
-    overrides = fields.sub("settings").rest()
+    overrides = fields.sub("settings").take_rest()
     base = {name: value for name, value in load(stage, root=root).items() if name not in DERIVED}
     return complete({**base, **overrides}, f"{path}: settings")
 
 
 def _latencies(fields: _Fields) -> Mapping[str, tuple[int, ...]]:
     found = {name: fields.read(name, _LATENCY, 0) for name in LATENCIES}
-    fields.refuse_the_rest("latencies_ms")
+    fields.refuse_unknown("latencies_ms")
     return found
 
 
@@ -195,7 +195,7 @@ def _upstream(fields: _Fields) -> Upstream:
     standbys = ["cold", "hot"] if policy == "tolerates" else ["cold"]
     upstream = Upstream(
         policy=policy,
-        events_every_ms=fields.read("events_every_ms", whole(MAX_RUN_S * 1000), Upstream.events_every_ms),
+        events_every_ms=fields.read("events_every_ms", integer(MAX_RUN_S * 1000), Upstream.events_every_ms),
         overlap_s=fields.read("overlap_s", _OVERLAP, Upstream.overlap_s),
         stall_after_s=fields.read("stall_after_s", _STALL_AFTER, Upstream.stall_after_s),
         standby=fields.read(
@@ -205,17 +205,17 @@ def _upstream(fields: _Fields) -> Upstream:
         drops_ms=fields.instants("drops"),
         stalls=tuple(Window(*_span(item)) for item in fields.items("stalls")),
         refusals=tuple(
-            Window(*_span(item), item.read("status", whole(599, least=204), Window.status))
+            Window(*_span(item), item.read("status", integer(599, least=204), Window.status))
             for item in fields.items("refusals")
         ),
         ends_at_ms=fields.read("ends_at_ms", _INSTANT),
     )
-    fields.refuse_the_rest("upstream")
+    fields.refuse_unknown("upstream")
     return upstream
 
 
 def _span(item: _Fields) -> tuple[int, int]:
-    from_ms, to_ms = item.needs("from_ms", _INSTANT), item.needs("to_ms", _INSTANT)
+    from_ms, to_ms = item.read_required("from_ms", _INSTANT), item.read_required("to_ms", _INSTANT)
     if to_ms <= from_ms:
-        item.wrong("to_ms", f"must be later than from_ms ({from_ms}), not {to_ms}")
+        item.add_problem("to_ms", f"must be later than from_ms ({from_ms}), not {to_ms}")
     return from_ms, to_ms

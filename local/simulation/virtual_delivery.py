@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 from handlers.connection.inputs import Layout, Order
 from handlers.deliver.arrivals import Arrivals
-from handlers.deliver.at_once import Sending
 from handlers.deliver.bells import Bell, Bells, Place
-from handlers.deliver.delivering import Delivery
 from handlers.deliver.delivery_records import SinkRecords
+from handlers.deliver.delivery_steps import Delivery
 from handlers.deliver.feed import Feed
-from handlers.deliver.operating import Lag
+from handlers.deliver.immediate_sending import Sending
 from handlers.deliver.sending import Each
+from handlers.deliver.sink_commands import Lag
 from handlers.deliver.worker import BATCH, DeliveryPorts, Letter, Worked
 from handlers.profile.deliver_field import Target
 from handlers.store.control_table import Table

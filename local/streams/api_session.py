@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from local.api_client.command import ADDRESS_HELP, ENVIRONMENT, choose_api
 from local.api_client.http_client import NO_STREAM, Api, exit_status, explain_client_errors
 from local.options import WrappedHelp
@@ -20,8 +20,8 @@ from local.printable import printable, report_if_slow
 from local.user_error import UserError
 from streamkeeper import instants
 from streamkeeper.exceptions import Refused, is_transient
-from streamkeeper.following import by_its_clock
-from streamkeeper.retrying import JSON, Outcome, Reply, Send, Steps, T, Wait, asking, performed
+from streamkeeper.following import instants_by_api_clock
+from streamkeeper.retrying import JSON, Outcome, Reply, Send, Steps, T, Wait, perform, request_steps
 from streamkeeper.stored import pages
 from streamkeeper.transport import with_query
 
@@ -52,12 +52,12 @@ class ApiSession:
     ) -> dict[str, Any]:
         """The answer's JSON; raises Refused, or UserError if there is none. `kind` is the media type of a body."""
         headers = JSON | ({"content-type": kind} if kind else {})
-        return self.perform(asking(Send(method, with_query(path, query or {}), headers, body), self._patient_s))
+        return self.perform(request_steps(Send(method, with_query(path, query or {}), headers, body), self._patient_s))
 
     def perform(self, steps: Steps[T]) -> T:
         """What the steps return; raises as `ask`."""
         with explain_client_errors():
-            return performed(steps, self._send, self._wait)
+            return perform(steps, self._send, self._wait)
 
     def _send(self, request: Send) -> Outcome:
         began_s = time.monotonic()
@@ -150,7 +150,7 @@ def call_printing_refusal(arguments: argparse.Namespace, ask: Callable[[], int])
 
 def read_times(streams: ApiSession, arguments: argparse.Namespace) -> dict[str, str | None]:
     """--from and --to in the API's form; raises UserError if nothing can lie between them."""
-    from_at, to_at = streams.perform(by_its_clock(arguments.from_at, arguments.to_at))
+    from_at, to_at = streams.perform(instants_by_api_clock(arguments.from_at, arguments.to_at))
     if from_at and to_at and from_at >= to_at:
         raise UserError(f"Nothing lies between --from {from_at} and --to {to_at}: --to must be later than --from.")
     return {"from": from_at, "to": to_at}
@@ -167,7 +167,7 @@ def repair_words(gap: dict[str, Any]) -> str:
     """The outcome of a gap's repair, to be printed after the gap's state; "" without one."""
     if (repair := gap.get("repair")) is None:
         return ""
-    said = [f"{counted(repair['stored'], 'event')} fetched"] if repair["stored"] else []
+    said = [f"{plural(repair['stored'], 'event')} fetched"] if repair["stored"] else []
     said += [repair["reason"]] if repair["reason"] else []
     said += [f"next try {local_time(repair['next_at'])}"] if repair["next_at"] else []
     return f": {'; '.join(said)}" if said else ""

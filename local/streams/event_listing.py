@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from local.options import whole_number
 from local.streams import api_session
 from local.streams.api_session import DONE
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(format_event(event, kind))
     else:
         count = _export(arguments.output, kind, pages, _show_progress(arguments, query))
-        print(f"{counted(count, 'event')} in {arguments.output}", file=sys.stderr)
+        print(f"{plural(count, 'event')} in {arguments.output}", file=sys.stderr)
     return DONE
 
 
@@ -129,12 +129,12 @@ def _show_progress(arguments: argparse.Namespace, times: Mapping[str, str | None
     begin, end = (datetime.fromisoformat(text) if text else None for text in (times["from"], times["to"]))
     with Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bar:
         total = arguments.limit or ((end - begin).total_seconds() if begin and end else None)
-        task = bar.add_task(arguments.output.name, total=total, count=counted(0, "event"))
+        task = bar.add_task(arguments.output.name, total=total, count=plural(0, "event"))
 
         def advance(count: int, received_at: str | None) -> None:
             done: float | None = count if arguments.limit else None
             if not arguments.limit and total and begin and received_at:
                 done = (datetime.fromisoformat(received_at) - begin).total_seconds()
-            bar.update(task, completed=done, count=counted(count, "event"))
+            bar.update(task, completed=done, count=plural(count, "event"))
 
         yield advance

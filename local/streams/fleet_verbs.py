@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from handlers.fleet.wanted import JSON, LINES, TOML, DocumentError, read
+from handlers.fleet.fleet_document import JSON, LINES, TOML, DocumentError, read
 from local.api_client.http_client import REFUSED
 from local.printable import printable
 from local.streams import api_session

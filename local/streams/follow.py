@@ -15,7 +15,7 @@ from typing import Any
 
 from local.printable import printable
 from local.streams import api_session
-from streamkeeper.following import Following, by_its_clock, polling
+from streamkeeper.following import Following, instants_by_api_clock, poll_steps
 from streamkeeper.instants import NOW
 from streamkeeper.stored import MOST
 from streamkeeper.transport import path_of, with_query
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Ends when the API refuses; raises KeyboardInterrupt at Ctrl-C."""
     streams, following = api_session.open_session(arguments), Following(arguments.after)
     begin = arguments.from_at or (None if arguments.all or arguments.after else NOW)
-    [from_at] = streams.perform(by_its_clock(begin))
+    [from_at] = streams.perform(instants_by_api_clock(begin))
     base, printed = path_of(arguments.stream_id, "/events"), arguments.after
 
     def path(after: str) -> str:
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         while True:
-            for event in streams.perform(polling(following, path, EVERY_S)):
+            for event in streams.perform(poll_steps(following, path, EVERY_S)):
                 words = json.dumps(event, ensure_ascii=False) if arguments.json else event_line(event)
                 with _delay_interrupt():
                     print(words)

@@ -11,11 +11,11 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from handlers.api.verdict import spelled
+from handlers.api.verdict import length_words
 from local.printable import pad, printable, wrap_line
 from local.streams import api_session
 from local.streams.api_session import DONE, colour_status
-from streamkeeper.following import by_its_clock
+from streamkeeper.following import instants_by_api_clock
 from streamkeeper.instants import NOW
 
 # As the page has it (handlers/console/streams.js); "unwell" is a running stream with a problem or an open gap.
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not groups:
         print("streamkeeper: no stream was started yet.", file=sys.stderr)
         return DONE
-    [now] = api.perform(by_its_clock(NOW))
+    [now] = api.perform(instants_by_api_clock(NOW))
     listed = partial(_stream_line, datetime.fromisoformat(now or ""))
     print("\n".join([f"{'status':<12}  {'stream':<24}  {'for':<7}  last event  why", *map(listed, groups.pop("", []))]))
     for group, members in groups.items():
@@ -67,7 +67,7 @@ def _stream_line(now: datetime, stream: dict[str, Any]) -> str:
 def _age(instant: str | None, now: datetime) -> str:
     if instant is None:
         return "–"
-    return spelled(int((now - datetime.fromisoformat(instant)).total_seconds() * 1000), 1)
+    return length_words(int((now - datetime.fromisoformat(instant)).total_seconds() * 1000), 1)
 
 
 def _group_line(group: str, streams: list[dict[str, Any]]) -> str:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from local.costs.repair_costs import cost_usd
 from local.printable import print_line, printable, report_if_slow
 from local.streams import api_session
@@ -31,19 +31,19 @@ def run(arguments: argparse.Namespace) -> int:
             _print_gap(gap, arguments.json, "would be ")
         return NOT_RUNNING if _count_open(answer["gaps"]) else DONE
     if not wanted or arguments.no_wait:
-        words = f"{counted(len(wanted), 'gap')} will be repaired"
+        words = f"{plural(len(wanted), 'gap')} will be repaired"
         if not wanted:
             when = " in that time" if any(times.values()) else ""
             words = f"{stream_id} has no gap{when} in which events may be missing"
         print(json.dumps(answer) if arguments.json else printable(words))
         return DONE
-    with report_if_slow(f"repairing {counted(len(wanted), 'gap')} …"):
+    with report_if_slow(f"repairing {plural(len(wanted), 'gap')} …"):
         ended = _wait_for_outcomes(streams, stream_id, times | {"from": min(wanted)}, wanted, is_json=arguments.json)
     left = len(wanted) - len(ended) + _count_open(ended)
     if not arguments.json:
         stored = sum(gap["repair"]["stored"] for gap in ended if "repair" in gap)
         cost = f"about ${cost_usd(len(wanted), stored):.6f}"
-        print(f"{counted(stored, 'event')} fetched, {counted(left, 'gap')} still open; {cost}")
+        print(f"{plural(stored, 'event')} fetched, {plural(left, 'gap')} still open; {cost}")
     return NOT_RUNNING if left else DONE
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from handlers.api.verdict import counted, since, spelled
-from handlers.deliver.operating import COMMANDS
+from handlers.api.verdict import length_words, plural, with_instant
+from handlers.deliver.sink_commands import COMMANDS
 from handlers.profile.addresses import shown_id, stream_id_problem
 from local.api_client.http_client import NO_STREAM
 from local.printable import print_line, printable
@@ -17,7 +17,7 @@ from local.streams import api_session, fleet_verbs, list_verb
 from local.streams.api_session import DONE, NOT_RUNNING, colour_status, gap_period, local_time, repair_words
 from local.user_error import UserError
 from streamkeeper.exceptions import Refused
-from streamkeeper.following import by_its_clock
+from streamkeeper.following import instants_by_api_clock
 from streamkeeper.transport import path_of
 
 
@@ -106,7 +106,7 @@ def status(arguments: argparse.Namespace) -> int:
 def _print_status(answer: dict[str, Any]) -> None:
     print(f"{printable(answer['stream'])}  {colour_status(answer['status'])}")
     verdict, at = answer["verdict"], answer["since_at"]
-    print_line(f"  {since(verdict, local_time(at)) if at else verdict}", 2)
+    print_line(f"  {with_instant(verdict, local_time(at)) if at else verdict}", 2)
     for lane, shown in answer["lanes"].items():
         print(f"  lane {lane}    {shown['phase']}")
     for part in answer.get("parts", ()):
@@ -129,17 +129,19 @@ def _figures(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
             f"{name} {_format_percent(coverage[f'{name}_percent'])}" for name in ("connected", "complete")
         )
         yield "coverage", f"{shares}, {_missing_in_words(coverage['missing'])}, since {local_time(coverage['since'])}"
-    duplicates = counted(counts["duplicates"], "duplicate")
+    duplicates = plural(counts["duplicates"], "duplicate")
     yield "events", f"{counts['stored']:,} stored, {duplicates}, {counts['dead_lettered']:,} dead-lettered"
     if (silent_ms := answer["pace"]["silent_ms"]) is not None:
-        usual = f"; usually one every {spelled(every_ms)}" if (every_ms := answer["pace"]["usual_every_ms"]) else ""
-        yield "newest", f"event {spelled(silent_ms)} ago{usual}"
+        usual = (
+            f"; usually one every {length_words(every_ms)}" if (every_ms := answer["pace"]["usual_every_ms"]) else ""
+        )
+        yield "newest", f"event {length_words(silent_ms)} ago{usual}"
     if (bill := answer.get("bill")) is not None:
         month = f"{bill['forecast_month_usd']:.2f} a month at this rate"
         yield "bill", f"about {bill['so_far_usd']:.2f} USD since {local_time(bill['since_at'])}, {month}"
     if (budget := answer.get("budget")) is not None:
         out = f", {budget['left_out']:,} left out" if budget["left_out"] else ""
-        yield "budget", f"{budget['used_percent']} % used today: {counted(budget['events'], 'event')}{out}"
+        yield "budget", f"{budget['used_percent']} % used today: {plural(budget['events'], 'event')}{out}"
     for row in answer.get("delivery", ()):
         yield "delivery", sink_line(row)
 
@@ -166,7 +168,7 @@ def sink_line(row: dict[str, Any]) -> str:
     """How far a sink has come, in one line."""
     words = [f"{row['delivered']} delivered", f"{row['failed']} failed", f"{row['dead_lettered']} dead-lettered"]
     words += [f"{row['skipped']} skipped"] if row["skipped"] else []
-    words += [f"{row['waiting']} waiting"] + ([f"oldest {spelled(row['lag_ms'])}"] if row["lag_ms"] else [])
+    words += [f"{row['waiting']} waiting"] + ([f"oldest {length_words(row['lag_ms'])}"] if row["lag_ms"] else [])
     is_new = not (row["seen_at"] or row["waits"] or row["replaying"])
     state = "; replaying" if row["replaying"] else "; not tried yet" if is_new else ""
     part = f"{row['stream']}  " if "stream" in row else ""
@@ -180,7 +182,7 @@ def sinks(arguments: argparse.Namespace) -> int:
     given = {
         "do": arguments.do,
         "sink": arguments.sink,
-        "from": begin if begin == "start" else streams.perform(by_its_clock(begin))[0],
+        "from": begin if begin == "start" else streams.perform(instants_by_api_clock(begin))[0],
         "all": "true" if arguments.all else "",
     }
     answer = streams.request("POST", path, given) if any(given.values()) else streams.request("GET", path)
@@ -197,8 +199,8 @@ def sinks(arguments: argparse.Namespace) -> int:
 def _missing_in_words(missing: dict[str, Any]) -> str:
     if not missing["intervals"]:
         return "missing nothing"
-    events = "" if missing["events"] is None else f" and {counted(missing['events'], 'event')}"
-    return f"missing {counted(missing['intervals'], 'gap')} of {spelled(round(missing['seconds'] * 1000))}{events}"
+    events = "" if missing["events"] is None else f" and {plural(missing['events'], 'event')}"
+    return f"missing {plural(missing['intervals'], 'gap')} of {length_words(round(missing['seconds'] * 1000))}{events}"
 
 
 def gaps(arguments: argparse.Namespace) -> int:
@@ -209,7 +211,7 @@ def gaps(arguments: argparse.Namespace) -> int:
         count += len(page["gaps"])
         for gap in page["gaps"]:
             part = f"{gap['stream']}  " if "stream" in gap else ""
-            line = f"{part}{gap_period(gap)}  {spelled(gap['length_ms']):<12}  {gap['cause']}  {gap['state']}"
+            line = f"{part}{gap_period(gap)}  {length_words(gap['length_ms']):<12}  {gap['cause']}  {gap['state']}"
             line += repair_words(gap)
             print(json.dumps(gap)) if arguments.json else print_line(line)
     if count == 0 and not arguments.json:

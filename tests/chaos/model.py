@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from tests.chaos.explorer import Result, explore
 from tests.chaos.model_steps import Model
 from tests.chaos.model_world import POLICIES
@@ -67,8 +67,8 @@ def explored(policy: str, budget: dict[str, int], depth: int = 0) -> tuple[Resul
     faults = ",".join(f"{name}={count}" for name, count in budget.items()) or "none"
     how = "all" if result.complete else "bounded"
     line = (
-        f"{policy} faults {faults}: {how} {counted(result.states, 'state')}, "
-        f"{counted(result.transitions, 'transition')}, depth {result.depth}, {result.seconds:.1f} s"
+        f"{policy} faults {faults}: {how} {plural(result.states, 'state')}, "
+        f"{plural(result.transitions, 'transition')}, depth {result.depth}, {result.seconds:.1f} s"
     )
     if not result.violation:
         ways = f"connected within {result.connected_ticks} ticks, at rest within {result.stable_ticks}"
@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(line, flush=True)
             failed = failed or bool(result.violation)
             states, transitions = states + result.states, transitions + result.transitions
-    print(f"{counted(states, 'state')}, {counted(transitions, 'transition')}")
+    print(f"{plural(states, 'state')}, {plural(transitions, 'transition')}")
     return 1 if failed else 0
 
 

@@ -17,7 +17,7 @@ from local.cli import main
 from local.simulation.tables import MemoryDynamoDB
 from local.user_error import UserError
 from streamkeeper import Client, InvalidRequest, StreamkeeperError, dataframes
-from streamkeeper.bulk import AHEAD, from_tables, instant_ms, side_by_side, written
+from streamkeeper.bulk import AHEAD, api_instant, instant_ms, pages_from_tables, side_by_side
 from tests.client.api_server import STREAM as OF_API
 from tests.client.api_server import asked, event, page
 from tests.examples import examples
@@ -53,7 +53,7 @@ def test_reading_crosses_from_the_archive_to_the_tables_without_a_hole(
         leave(rig, first_ms, data.draw(st.integers(first_ms, until_ms)))
     first, last = sorted(ORIGIN_MS + data.draw(st.integers(-1, 8 * HOUR_MS)) for _ in range(2))
     client = Client(NOWHERE, archive=rig.folder, tables=rig.source(), jobs=jobs)
-    found = client.events(STREAM, written(first), written(last + 1))
+    found = client.events(STREAM, api_instant(first), api_instant(last + 1))
     wanted = [str(n) for n, at in enumerate(sorted(offsets)) if first <= ORIGIN_MS + at <= last]
     keys = [event.key for event in found]
     assert (sorted(keys, key=int) if store == "none" else keys) == wanted
@@ -80,7 +80,7 @@ def test_a_stream_in_parts_is_read_as_one(
     until_ms = ORIGIN_MS + data.draw(st.integers(0, 8)) * HOUR_MS
     replace(rig.archive(), stream_id="feed", source=source).run(until_ms)
     first, last = sorted(ORIGIN_MS + data.draw(st.integers(-1, 8 * HOUR_MS)) for _ in range(2))
-    found = Client(NOWHERE, archive=folder, tables=source).events("feed", written(first), written(last + 1))
+    found = Client(NOWHERE, archive=folder, tables=source).events("feed", api_instant(first), api_instant(last + 1))
     wanted = [
         (ORIGIN_MS + at, name, str(n))
         for name, (offsets, _) in zip(names, parts, strict=False)
@@ -137,7 +137,7 @@ def test_an_arrow_table_keeps_every_field_of_an_event() -> None:
     batch = dataframes.batch(events)
     assert batch.column("part").to_pylist() == ["prices:btc", None]
     assert batch.column("repaired").to_pylist() == [False, True]
-    assert [dataframes.raw(one) for one in batch.to_pylist()] == events
+    assert [dataframes.event_json(one) for one in batch.to_pylist()] == events
 
 
 def test_readers_are_at_most_a_few_chunks_ahead_of_the_consumer() -> None:
@@ -173,8 +173,10 @@ def test_an_unreadable_archive_or_table_is_one_sentence(tmp_path: Path) -> None:
         file.write_bytes(b"no Parquet")
     refused: dict[str, Callable[[], Any]] = {
         "The archive cannot be read": lambda: list(Client(NOWHERE, archive=tmp_path).events(STREAM)),
-        "^The tables cannot be read: The stream": lambda: list(from_tables(rig.source(), "other", 0, ORIGIN_MS, 1)),
-        "^The tables cannot be read: AWS": lambda: list(from_tables(away, STREAM, 0, ORIGIN_MS, 1)),
+        "^The tables cannot be read: The stream": lambda: list(
+            pages_from_tables(rig.source(), "other", 0, ORIGIN_MS, 1)
+        ),
+        "^The tables cannot be read: AWS": lambda: list(pages_from_tables(away, STREAM, 0, ORIGIN_MS, 1)),
         "limit and order work only with the API": lambda: Client(NOWHERE, archive=tmp_path).events(STREAM, limit=1),
         "jobs must be 1 or more": lambda: Client(NOWHERE, jobs=0),
         "s3://BUCKET/PREFIX or a folder, not 's3:///x'": lambda: Client(NOWHERE, archive="s3:///x"),

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.api.answers import at
+from handlers.api.answers import to_iso
 from streamkeeper.following import LATE_MS, Following
 
 
 def event(at_ms: int, number: int) -> dict[str, Any]:
     """Returns an event of a page, given when it arrived and how many events arrived before it."""
-    return {"position": f"{at_ms:015d}/{1:012d}/{number:012d}", "received_at": at(at_ms), "key": str(number)}
+    return {"position": f"{at_ms:015d}/{1:012d}/{number:012d}", "received_at": to_iso(at_ms), "key": str(number)}
 
 
 def page(events: list[dict[str, Any]], after: str, limit: int) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def test_a_log_and_events_by_key_are_read_once() -> None:
     for positions, more in ((log, {}), (["key.MkE", "key.M0E"], {"order": "by key, not by arrival"})):
         following = Following()
         for position in positions:
-            shown = [{"position": position, "received_at": at(1_795_242_319_403), "key": "a"}]
+            shown = [{"position": position, "received_at": to_iso(1_795_242_319_403), "key": "a"}]
             assert following.take({"events": shown, "next": position, **more}, 0) == shown
             assert following.slow(0) is None
             assert {following.place, *map(following.after, (0, 10**6, 10**9))} == {position}

@@ -71,7 +71,9 @@ def test_each_method_works_from_start_to_stop(local_run: LocalRun) -> None:
         one.key for one in events[1:3]
     ]
     assert [*client.events(stream, until=events[0].received_at)] == []
-    assert [dataframes.raw(row) for row in client.events(stream).to_arrow().to_pylist()] == [one.raw for one in events]
+    assert [dataframes.event_json(row) for row in client.events(stream).to_arrow().to_pylist()] == [
+        one.raw for one in events
+    ]
 
 
 def test_events_come_in_the_order_of_their_own_time(local_run: LocalRun) -> None:

@@ -18,7 +18,7 @@ FAR_MS = 4 * 10**12
 REQUESTED_AT = "2026-01-01T00:00:00.000Z"
 
 
-def asked(function: ModuleType, method: str, stream_id: Any = "demo", **more: Any) -> tuple[int, Any]:
+def send_request(function: ModuleType, method: str, stream_id: Any = "demo", **more: Any) -> tuple[int, Any]:
     """Return a request's status and JSON, checked against the OpenAPI document, and a problem's own fields."""
     event: dict[str, Any] = {
         "httpMethod": method,
@@ -36,7 +36,7 @@ def asked(function: ModuleType, method: str, stream_id: Any = "demo", **more: An
     if status >= 400:
         headers["Content-Type"] = "application/problem+json"
     if status == 200 and method == "GET":
-        again = function.conditional(answer | {"headers": headers}, answer["headers"]["ETag"])
+        again = function.conditional_answer(answer | {"headers": headers}, answer["headers"]["ETag"])
         assert again["statusCode"] == 304
         headers["ETag"] = again["headers"]["ETag"]
     if status in (429, 503):
@@ -50,7 +50,7 @@ def asked(function: ModuleType, method: str, stream_id: Any = "demo", **more: An
     return status, problems.read(status, body)
 
 
-def connected(aws: Memory, stream_id: str = "demo") -> None:
+def write_connected_stream(aws: Memory, stream_id: str = "demo") -> None:
     """Write a stream as the connection manager and the machine leave it while lane B is connected."""
     aws.put_control(stream_id, "lease", execution={"S": MINE}, generation={"N": "1"})
     store = aws.store()
@@ -64,10 +64,10 @@ def connected(aws: Memory, stream_id: str = "demo") -> None:
 def events_of(function: ModuleType, stream_id: str = "demo", **query: str) -> tuple[int, Any]:
     """Return the status and the JSON of a request for events."""
     resource = "/connections/{streamId}/events"
-    return asked(function, "GET", stream_id, resource=resource, queryStringParameters=query or None)
+    return send_request(function, "GET", stream_id, resource=resource, queryStringParameters=query or None)
 
 
-def walked(page_of: Callable[[dict[str, str]], Any], kind: str) -> list[Any]:
+def read_all_pages(page_of: Callable[[dict[str, str]], Any], kind: str) -> list[Any]:
     """Return the entries of all pages; `page_of` returns the page for a query."""
     entries: list[Any] = []
     after: str | None = ""
@@ -79,4 +79,4 @@ def walked(page_of: Callable[[dict[str, str]], Any], kind: str) -> list[Any]:
 
 def streams_of(function: ModuleType, **query: str) -> tuple[int, Any]:
     """Return the status and the JSON of a request for all streams."""
-    return asked(function, "GET", None, resource="/connections", queryStringParameters=query or None)
+    return send_request(function, "GET", None, resource="/connections", queryStringParameters=query or None)

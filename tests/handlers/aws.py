@@ -237,11 +237,11 @@ def save_connection(store: Store, stream_id: str, progress: Progress, **who: str
 
 
 def record_gaps(
-    store: Store, stream_id: str, now_ms: int, dead_after_ms: int, looked: int = 0, *, again: bool = False
+    store: Store, stream_id: str, now_ms: int, dead_after_ms: int, gaps_recorded_by: int = 0, *, again: bool = False
 ) -> GapsRecorded:
     """Let the newest connection record which gaps there were."""
     (own,) = Table(store._dynamodb, CONTROL).newest_records(stream_id, "connection#", 1)
-    return store.ledger.record_gaps(stream_id, now_ms, dead_after_ms, own, looked, again=again)
+    return store.ledger.record_gaps(stream_id, now_ms, dead_after_ms, own, gaps_recorded_by, again=again)
 
 
 def put_secret(name: str, text: str) -> None:
@@ -253,7 +253,7 @@ def put_secret(name: str, text: str) -> None:
         manager.put_secret_value(SecretId=name, SecretString=text)
 
 
-def passes(call: Callable[..., Any], **parameters: Any) -> Any:
+def carry_out(call: Callable[..., Any], **parameters: Any) -> Any:
     """Carry out the request and return its answer."""
     return call(**parameters)
 
@@ -261,7 +261,7 @@ def passes(call: Callable[..., Any], **parameters: Any) -> Any:
 class Client:
     """A client to the real tables in which one operation fails in a given `way`."""
 
-    def __init__(self, real: Any, operation: str, way: Callable[..., Any] = passes) -> None:
+    def __init__(self, real: Any, operation: str, way: Callable[..., Any] = carry_out) -> None:
         self._real = real
         self._operation = operation
         self.way = way
@@ -271,7 +271,7 @@ class Client:
         return call if name != self._operation else lambda **parameters: self.way(call, **parameters)
 
 
-class Counted:
+class CountingClient:
     """A client that notes its requests and how many statements each has; `before` is called before each is sent."""
 
     def __init__(self, real: Any, before: Callable[[str, dict[str, Any]], object] = lambda *_: None) -> None:
@@ -290,18 +290,18 @@ class Counted:
         return call
 
 
-def answer_is_lost(call: Callable[..., Any], **parameters: Any) -> Any:
+def lose_answer(call: Callable[..., Any], **parameters: Any) -> Any:
     """Carry out the request, and raise as if its answer never came."""
     call(**parameters)
     raise ReadTimeoutError(endpoint_url="https://dynamodb")
 
 
-def never_arrives(_call: Callable[..., Any], **_parameters: Any) -> Any:
+def drop_request(_call: Callable[..., Any], **_parameters: Any) -> Any:
     """Raise as if no answer came, without carrying out the request."""
     raise ReadTimeoutError(endpoint_url="https://dynamodb")
 
 
-def is_sent_twice(call: Callable[..., Any], **parameters: Any) -> Any:
+def send_twice(call: Callable[..., Any], **parameters: Any) -> Any:
     """Carry out the request twice, as if the first answer was lost; the answer has the number of retries."""
     call(**parameters)
     try:
@@ -313,7 +313,7 @@ def is_sent_twice(call: Callable[..., Any], **parameters: Any) -> Any:
         raise
 
 
-def fails_with(code: str) -> Callable[..., Any]:
+def fail_with(code: str) -> Callable[..., Any]:
     """Return a way in which AWS refuses with an error code and a message that quotes the data."""
 
     def way(_call: Callable[..., Any], **parameters: Any) -> Any:

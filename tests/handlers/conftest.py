@@ -76,7 +76,7 @@ def control(memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     memory.queue_url = "https://sqs.test/queue"
     for module in _control(memory, tmp_path, monkeypatch):
-        monkeypatch.setattr(module.stage, "begun", lambda _: None)
+        monkeypatch.setattr(module.stage, "first_execution", lambda _: None)
         yield module
 
 

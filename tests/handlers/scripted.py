@@ -128,7 +128,7 @@ class World:
         """Return how an invocation of one stream ended."""
         performer: Performer[Report] = Performer(self.ports())
         steps = attempts(profile, invocation, self.now_ms, self.draw)
-        performer.begin(profile, invocation, noted(steps, self.steps), self.requests(profile, invocation))
+        performer.begin(profile, invocation, note_steps(steps, self.steps), self.requests(profile, invocation))
         report = performer.run()
         performer.close(0)
         self.readers.clear()
@@ -172,7 +172,7 @@ class Functions(World):
         self.now_ms = self.origin_ms
 
     @property
-    def asked_ms(self) -> list[int]:
+    def opened_at_ms(self) -> list[int]:
         """Return when connections to the upstream were opened."""
         return [at_ms - self.origin_ms for _, at_ms in self.opened]
 
@@ -209,7 +209,7 @@ def plain_store(tables: Any, queue: Callable[[], Any] = dict) -> Store:
     return Store(tables, queue, events_table="events", control_table="control", dead_letter_queue_url="", sleep=print)
 
 
-def noted(steps: Steps[T], into: list[Step]) -> Generator[Step, Answer, T]:
+def note_steps(steps: Steps[T], into: list[Step]) -> Generator[Step, Answer, T]:
     """Yield the steps, and note each."""
     move: Callable[[], Step] = steps.__next__
     try:

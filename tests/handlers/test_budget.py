@@ -13,7 +13,7 @@ from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.lease import unconnected_ms
 from handlers.connection.spending import DAY_MS, Account, Spending, spending_of
 from handlers.framing.events import StreamEvent
-from handlers.profile.budget_field import Budget, Wide, with_stage
+from handlers.profile.budget_field import Budget, SharedBudget, with_stage
 from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
 from handlers.segments.codec import unpack
@@ -123,7 +123,7 @@ def test_beyond_its_budget_a_stream_pauses_until_the_day_is_over() -> None:
     # The next functions back off; the stream connects when the day is over.
     while len(world.opened) < 2:
         world.start_function(budget=budget)
-    assert world.asked_ms == [0, 1_200_000]
+    assert world.opened_at_ms == [0, 1_200_000]
     assert (world.spent.day, world.spent.events) == (20_001, 2)
     words = "80 % of the day's budget of 10 events is used"
     assert (world.told[70]["reason"], world.told[70]["verdict"]) == (
@@ -164,7 +164,7 @@ def test_a_shared_budget_that_other_streams_have_used_pauses_a_stream(whose: str
     assert budget_alert(world.item, world.now_ms).startswith(words)
     while len(world.opened) < 2:
         world.run(asked, world.invocation("A"))
-    assert world.asked_ms == [0, 1_200_000]
+    assert world.opened_at_ms == [0, 1_200_000]
     counts = {item["SK"]["S"]: item["events"]["N"] for item in items(world.tables, "control") if "events" in item}
     assert counts == {f"spent#{name}#20000": "21", f"spent#{name}#20001": "2"}
 
@@ -210,7 +210,7 @@ def test_a_raised_budget_ends_a_pause() -> None:
         world.start_function(budget=BUDGET | {"then": "pause"})
         world.now_ms += 10_000
         world.start_function(**({} if budget is None else {"budget": budget}))
-        assert world.asked_ms == [0, 70_000]
+        assert world.opened_at_ms == [0, 70_000]
         assert world.stored()[-1] == "14"
 
 
@@ -396,7 +396,7 @@ def test_a_group_counts_each_of_its_streams(store: str) -> None:
     source = month.read_scenario("local")
     stage = VirtualStage(source, resolve_machine(source), NAMES)
     clock, load = stage.clock, Load(3, 2, 100, store, None if store == "items" else 2, per_function=3)
-    wide = (Wide("profile", 10**6, 0), Wide("stage", 10**6, 0))
+    wide = (SharedBudget("profile", 10**6, 0), SharedBudget("stage", 10**6, 0))
     asked = replace(priced_profile(source, load), budget=Budget(10**6, 0, "go on", 0, wide))
 
     async def run() -> None:

@@ -28,15 +28,15 @@ from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
 from local.service import osls
 from local.stack import read_stack
-from tests.handlers.api_requests import FAR_MS, MINE, REQUESTED_AT, asked, connected
+from tests.handlers.api_requests import FAR_MS, MINE, REQUESTED_AT, send_request, write_connected_stream
 from tests.handlers.aws import (
     CONTROL,
     EVENTS,
     Client,
     Memory,
-    answer_is_lost,
-    fails_with,
-    never_arrives,
+    drop_request,
+    fail_with,
+    lose_answer,
     save_connection,
 )
 from tests.handlers.context import Context
@@ -46,14 +46,14 @@ NO_ANSWER = "The table does not answer."
 THROTTLED = "The table takes no more requests now; try again in 5 s."
 
 
-def ledger(memory: Memory, operation: str = "", way: Callable[..., Any] = never_arrives) -> StreamRecords:
+def ledger(memory: Memory, operation: str = "", way: Callable[..., Any] = drop_request) -> StreamRecords:
     """Return the store on the table; one operation may fail."""
     return StreamRecords(Client(memory.dynamodb, operation, way) if operation else memory.dynamodb, CONTROL, EVENTS)
 
 
 def test_the_index_names_every_route_and_profile(control: ModuleType) -> None:
     """The index lists the profiles and exactly the routes of the deployed API."""
-    code, body = asked(control, "GET", None, resource="/")
+    code, body = send_request(control, "GET", None, resource="/")
     assert (code, body["service"], body["profiles"]) == (200, "streamkeeper", ["demo"])
     routes = [route for route in read_stack(osls.template("test"), {}).routes if route.method != "ANY"]
     assert sorted(body["routes"]) == sorted(f"{route.method} {route.path}" for route in routes)
@@ -103,7 +103,7 @@ def test_the_cursor_of_a_log_is_the_one_that_a_successor_resumes_from(
     store.log_writer("demo", 1, lambda: 4_000, window_ms=1_000, keep_days=0).write(0, [event])
     if saved is not None:
         memory.put_control("demo", "lease", **control_record.cursor_attributes(*saved))
-    assert asked(control, "GET")[1]["cursor"] == dict(zip(("value", "saved_at"), shown, strict=True))
+    assert send_request(control, "GET")[1]["cursor"] == dict(zip(("value", "saved_at"), shown, strict=True))
     table = {"address": "http://127.0.0.1:1/", "allow_private": True, "framing": "sse", "store": "log"}
     invocation = Invocation("demo", "B", "", "request-2", FAR_MS, 0, 1_000, 1_000, 1_000)
     (claim,) = Requests(parse("demo", table, {}), store, invocation, lambda: 5_000).requests_of(Claim())
@@ -115,17 +115,17 @@ def test_a_parameter_that_a_route_does_not_have_or_has_twice_is_refused(
     memory: Memory, control: ModuleType, values: list[str]
 ) -> None:
     """Every route refuses an unknown or repeated parameter and changes nothing; those of an AWS signature pass."""
-    connected(memory)
+    write_connected_stream(memory)
     before, of_stream = memory.items(CONTROL, "demo"), [one for one in ROUTES if "{streamId}" in one]
     # Step Functions answers the first, and the second needs a profile with a repair.
     others = (f"POST {control.STREAM}", f"POST {control.STREAM}/repair")
     for method, _, resource in (one.partition(" ") for one in of_stream if one not in others):
         query = {"queryStringParameters": {"dry_rum": "true"}, "multiValueQueryStringParameters": {"dry_rum": values}}
-        code, said = asked(control, method, resource=resource, **query)
+        code, said = send_request(control, method, resource=resource, **query)
         words = "is given more than once." if len(values) > 1 else "is unknown"
         assert (code, said["detail"].partition(";")[0]) == (400, f"The parameter dry_rum {words}"), resource
     assert memory.items(CONTROL, "demo") == before
-    assert asked(control, "GET", queryStringParameters={"X-Amz-Signature": "0"})[0] == 200
+    assert send_request(control, "GET", queryStringParameters={"X-Amz-Signature": "0"})[0] == 200
 
 
 def stop_answer(status: str, reason: str, message: str, **more: Any) -> dict[str, Any]:
@@ -136,11 +136,11 @@ def stop_answer(status: str, reason: str, message: str, **more: Any) -> dict[str
 
 def test_delete_writes_the_stop_request_and_nothing_else(memory: Memory, control: ModuleType) -> None:
     """A DELETE adds only the stop request to the lease, so later claims are refused; its answer says what follows."""
-    connected(memory)
+    write_connected_stream(memory)
     before = memory.items(CONTROL, "demo")
-    assert asked(control, "GET")[1]["status"] == "running"
+    assert send_request(control, "GET")[1]["status"] == "running"
     assert memory.items(CONTROL, "demo") == before
-    code, body = asked(control, "DELETE")
+    code, body = send_request(control, "DELETE")
     requested_at = body.pop("stop_requested_at")
     reason = "stop requested; start it to continue from its cursor"
     holder = {"lane": "B", "fence": 1, "request_id": "request-1"}
@@ -160,9 +160,9 @@ def test_delete_writes_the_stop_request_and_nothing_else(memory: Memory, control
 
 def test_a_second_delete_answers_the_same(memory: Memory, control: ModuleType) -> None:
     """A second DELETE changes neither the answer nor the records, except `stop_at`, which a POST is compared with."""
-    connected(memory)
-    (code, first), records = asked(control, "DELETE"), memory.items(CONTROL, "demo")
-    (again_code, again), after = asked(control, "DELETE"), memory.items(CONTROL, "demo")
+    write_connected_stream(memory)
+    (code, first), records = send_request(control, "DELETE"), memory.items(CONTROL, "demo")
+    (again_code, again), after = send_request(control, "DELETE"), memory.items(CONTROL, "demo")
     assert first["stop_requested_at"] == records["lease"].pop("stop_at") <= after["lease"].pop("stop_at")
     assert (again_code, again, after) == (code, first, records)
 
@@ -172,12 +172,12 @@ def test_a_delete_without_a_connection_depends_on_the_execution(memory: Memory, 
     memory.put_control("demo", "lease", execution={"S": MINE}, generation={"N": "1"}, fence={"N": "1"})
     refused = Progress(fence=1, claimed_ms=1_000, seen_ms=FAR_MS, ended_by="unreachable")
     save_connection(memory.store(), "demo", refused, lane="B", execution=MINE, request_id="request-1")
-    code, body = asked(control, "DELETE")
+    code, body = send_request(control, "DELETE")
     assert (code, body["status"], body["holder"]) == (202, "stopping", None)
     assert body["message"] == "No lane is connected; none connects again, and the execution ends."
     memory.put_control("over", "lease", generation={"N": "1"}, fence={"N": "4"})
     (Path(control.stage.settings.streams_dir) / "over.toml").write_text("")
-    code, body = asked(control, "DELETE", "over")
+    code, body = send_request(control, "DELETE", "over")
     assert (code, body["status"], body["execution"]) == (202, "stopped", None)
     assert body["message"] == "No lane is connected: stopped on request; start it to try again."
 
@@ -186,9 +186,9 @@ def test_a_stream_that_was_never_started_gives_404_in_every_view(memory: Memory,
     """Every view of a stream that was never started, or has no profile, gives 404 with a sentence and no record."""
     for view in ("", "/timeline", "/machine", "/cost", "/dead-letters", "/latest", "/events", "/gaps"):
         never = (404, {"detail": "The stream 'demo' was never started."})
-        assert asked(control, "GET", resource=f"{STREAM}{view}") == never, view
+        assert send_request(control, "GET", resource=f"{STREAM}{view}") == never, view
     nobody = (404, {"detail": "There is no stream 'nobody:x': no profile is named 'nobody'."})
-    assert [asked(control, method, "nobody:x") for method in ("GET", "DELETE")] == [nobody] * 2
+    assert [send_request(control, method, "nobody:x") for method in ("GET", "DELETE")] == [nobody] * 2
     assert (memory.items(CONTROL, "demo"), memory.items(CONTROL, "nobody:x")) == ({}, {})
 
 
@@ -196,30 +196,34 @@ def test_a_stream_is_stopped_though_its_profile_cannot_be_read(
     memory: Memory, control: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A known stream is stopped without its profile. Only for a new stream must the bucket say if it may exist."""
-    connected(memory)
+    write_connected_stream(memory)
     settings = replace(control.stage.settings, profiles_bucket="profiles")
     requested = []
 
     def get_object(**more: Any) -> Any:
         requested.append(more["Key"])
-        never_arrives(print)
+        drop_request(print)
 
     silent = SimpleNamespace(get_object=get_object)
     profiles = Profiles(settings, lambda: silent, lambda: silent, lambda _: None)
     monkeypatch.setattr(control.stage, "known", KnownProfiles(profiles, settings))
-    assert (asked(control, "DELETE")[0], asked(control, "GET", resource=EVENTS_OF)[0], requested) == (202, 200, [])
-    assert asked(control, "DELETE", "demo:new") == (503, {"detail": "S3 does not answer."})
+    assert (send_request(control, "DELETE")[0], send_request(control, "GET", resource=EVENTS_OF)[0], requested) == (
+        202,
+        200,
+        [],
+    )
+    assert send_request(control, "DELETE", "demo:new") == (503, {"detail": "S3 does not answer."})
 
 
 def test_a_stop_before_the_first_claim_is_written_down(memory: Memory, control: ModuleType) -> None:
     """A DELETE before the first claim stores the stop request, because a POST may be on its way; GET says stopped."""
-    code, body = asked(control, "DELETE")
+    code, body = send_request(control, "DELETE")
     assert body.pop("stop_requested_at") is not None
     told = "The stream was never started; a POST that came before this request starts nothing, one after it does."
     assert (code, body) == (202, stop_answer("stopped", "stopped on request; start it to try again", told))
     records = memory.items(CONTROL, "demo")
     assert (list(records), sorted(records["lease"])) == (["lease"], ["PK", "SK", "stop", "stop_at", "stop_since"])
-    code, body = asked(control, "GET")
+    code, body = send_request(control, "GET")
     shown = ("status", "generation", "execution", "holder", "lanes", "cursor", "coverage", "last_error")
     assert (code, [body[name] for name in shown]) == (200, ["stopped", 0, None, None, {}, None, None, None])
 
@@ -228,7 +232,7 @@ def test_a_stop_before_the_first_claim_is_written_down(memory: Memory, control: 
 def test_a_malformed_stream_id_gives_400(control: ModuleType, stream_id: Any) -> None:
     """A malformed stream id gives 400 with a sentence that describes a valid one."""
     for method in ("GET", "DELETE"):
-        code, body = asked(control, method, stream_id)
+        code, body = send_request(control, method, stream_id)
         assert (code, "is malformed" in body["detail"], body["detail"][-1]) == (400, True, ".")
 
 
@@ -240,7 +244,10 @@ def test_an_event_of_another_shape_gives_400(control: ModuleType, event: Any) ->
 
 def test_an_unknown_method_gives_405(control: ModuleType) -> None:
     """A method that the API does not have gives 405 with a sentence, as an invocation by hand can show."""
-    assert asked(control, "PUT") == (405, {"detail": "The path /connections/{streamId} does not have the method PUT."})
+    assert send_request(control, "PUT") == (
+        405,
+        {"detail": "The path /connections/{streamId} does not have the method PUT."},
+    )
 
 
 def logged(caplog: pytest.LogCaptureFixture, control: ModuleType) -> list[dict[str, Any]]:
@@ -260,19 +267,19 @@ STREAM, EVENTS_OF, ALL = "/connections/{streamId}", "/connections/{streamId}/eve
         ("GET", EVENTS_OF, "batch_get_item"),
     ],
 )
-@pytest.mark.parametrize("way", [never_arrives, fails_with("ThrottlingException")])
+@pytest.mark.parametrize("way", [drop_request, fail_with("ThrottlingException")])
 def test_a_table_that_does_not_answer_gives_503_or_429(
     caplog: pytest.LogCaptureFixture, memory: Memory, control: ModuleType, method: str, resource: str, operation: str,
     way: Callable[..., Any], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """A table that is silent gives 503, a throttled one 429, even in the middle of a page; AWS is not quoted."""
-    connected(memory)
+    write_connected_stream(memory)
     memory.store().write("demo", 1, 0, [StreamEvent("k", "x", None, None, None, 1)])
     broken = Client(memory.dynamodb, operation, way)
     monkeypatch.setattr(control.stage, "store", StreamRecords(broken, CONTROL, EVENTS))
     monkeypatch.setattr(control.stage, "reader", EventReader(broken, EVENTS, lambda _: None))
-    refusal = (503, {"detail": NO_ANSWER}) if way is never_arrives else (429, {"detail": THROTTLED})
-    assert asked(control, method, resource=resource) == refusal
+    refusal = (503, {"detail": NO_ANSWER}) if way is drop_request else (429, {"detail": THROTTLED})
+    assert send_request(control, method, resource=resource) == refusal
     log = json.dumps(logged(caplog, control))
     assert ("ERROR" in log, "secret" in log) == (True, False)
 
@@ -285,13 +292,13 @@ def test_the_refusal_names_the_service_that_does_not_answer(
     memory: Memory, control: ModuleType, monkeypatch: pytest.MonkeyPatch, client: str, path: str, service: str
 ) -> None:
     """If SQS or Step Functions is silent or throttles, the refusal names that service, as the table has answered."""
-    connected(memory)
+    write_connected_stream(memory)
     many = f"{service} takes no more requests now; try again in 5 s."
-    refusals = {never_arrives: (503, f"{service} does not answer."), fails_with("RequestThrottled"): (429, many)}
+    refusals = {drop_request: (503, f"{service} does not answer."), fail_with("RequestThrottled"): (429, many)}
     for way, (status, words) in refusals.items():
         silent = SimpleNamespace(**dict.fromkeys(("receive_message", "describe_execution"), partial(way, print)))
         monkeypatch.setattr(control.stage, client, lambda silent=silent: silent)
-        assert asked(control, "GET", resource=f"{STREAM}{path}") == (status, {"detail": words})
+        assert send_request(control, "GET", resource=f"{STREAM}{path}") == (status, {"detail": words})
 
 
 def refuses(code: str, status: int) -> Script:
@@ -326,7 +333,7 @@ def test_a_refusal_of_dynamodb_is_429_or_503_with_the_ids(
         client = DynamoDb(server.address, signer, tries=2, connect_timeout_s=5, read_timeout_s=60, sleep=lambda _: None)
         monkeypatch.setattr(control.stage, "store", StreamRecords(client, CONTROL, EVENTS))
         context = {"requestId": "the client's own", "extendedRequestId": "API1="}
-        answer = asked(control, "GET", requestContext=context)
+        answer = send_request(control, "GET", requestContext=context)
         client.close()
     assert answer == (refusal, {"detail": THROTTLED if refusal == 429 else NO_ANSWER, "request_id": "API1="})
     (line,) = logged(caplog, control)
@@ -349,9 +356,9 @@ def test_an_index_of_many_pages_is_read_to_its_end(memory: Memory) -> None:
 
 def test_a_stop_request_whose_answer_is_lost_is_written(memory: Memory) -> None:
     """A stop request is written even if its answer is lost, and repeating it is harmless."""
-    connected(memory)
+    write_connected_stream(memory)
     with pytest.raises(StoreUnavailable, match=r"^AWS did not answer UpdateItem: ReadTimeoutError$"):
-        ledger(memory, "update_item", answer_is_lost).stop("demo", REQUESTED_AT, may_start=False)
+        ledger(memory, "update_item", lose_answer).stop("demo", REQUESTED_AT, may_start=False)
     lease = ledger(memory).stop("demo", REQUESTED_AT, may_start=False)
     assert lease is not None
     assert (lease.stop, lease.fence, lease.execution) == (True, 1, MINE)
@@ -359,6 +366,6 @@ def test_a_stop_request_whose_answer_is_lost_is_written(memory: Memory) -> None:
 
 def test_the_reason_of_a_moved_stream_names_its_stage(control: ModuleType, memory: Memory) -> None:
     """The reason of a moved stream names its new stage: started again here, the stream would run at two places."""
-    connected(memory)
+    write_connected_stream(memory)
     ledger(memory).stop("demo", REQUESTED_AT, may_start=False, moved_to="prod@eu-west-1")
-    assert asked(control, "GET", "demo")[1]["reason"] == "moved to prod@eu-west-1; start it there"
+    assert send_request(control, "GET", "demo")[1]["reason"] == "moved to prod@eu-west-1; start it there"

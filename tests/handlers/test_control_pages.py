@@ -5,22 +5,22 @@ from typing import Any
 
 import pytest
 
-from handlers.api.answers import at
+from handlers.api.answers import to_iso
 from handlers.api.queries import INSTANT_IS
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy
-from tests.handlers.api_requests import REQUESTED_AT, asked, connected, events_of, streams_of
+from tests.handlers.api_requests import REQUESTED_AT, events_of, send_request, streams_of, write_connected_stream
 from tests.handlers.aws import Memory
 
 
 def shown_event(position: str, at_ms: int, key: str, **body: str) -> dict[str, Any]:
     """Return an event without an id and a name in the form of the answer."""
-    return {"position": position, "received_at": at(at_ms), "key": key, "id": None, "name": None, **body}
+    return {"position": position, "received_at": to_iso(at_ms), "key": key, "id": None, "name": None, **body}
 
 
 def test_events_come_a_page_at_a_time(memory: Memory, control: ModuleType) -> None:
     """Events are returned in order and as received; a page begins where the last one ended, the last has no `next`."""
-    connected(memory)
+    write_connected_stream(memory)
     bodies: list[str | bytes] = ["ä", b"\xff", *("x" * 3)]
     events = [StreamEvent(f"k{n}", body, None, None, f"{n}", n) for n, body in enumerate(bodies)]
     memory.store().write("demo", 1, 0, events)
@@ -35,7 +35,7 @@ def test_events_come_a_page_at_a_time(memory: Memory, control: ModuleType) -> No
 
 def test_events_without_an_index_are_returned_by_key(memory: Memory, control: ModuleType) -> None:
     """Events without an index are returned by key, each once; a position of another order is refused."""
-    connected(memory)
+    write_connected_stream(memory)
     events = [StreamEvent(key, "x", None, None, None, 1) for key in "cab"]
     memory.store().write("demo", 1, 0, events[:2])
     position = events_of(control, limit="1")[1]["next"]
@@ -50,7 +50,7 @@ def test_events_without_an_index_are_returned_by_key(memory: Memory, control: Mo
     words = "The position is not that of an event of this stream, which is read by key."
     for other in (position, "key.YR", "key.gA"):
         assert events_of(control, after=other) == (404, {"detail": words})
-    connected(memory, "other")
+    write_connected_stream(memory, "other")
     words = "The position is not that of an event of this stream, which is read in order of arrival."
     assert events_of(control, "other", after="key.Yw") == (404, {"detail": words})
 
@@ -83,7 +83,7 @@ def test_all_streams_come_a_page_at_a_time_and_in_order(memory: Memory, control:
     assert streams_of(control) == (200, {"streams": [], "next": None})
     names = ["b", "a:two", "c", "a:one", "_"]
     for name in names[:4]:
-        connected(memory, name)
+        write_connected_stream(memory, name)
     memory.put_control("c", "lease", execution={"S": ""}, generation={"N": "7"}, ending={"S": "StreamRejected"})
     memory.put_control("never", "lease", stop={"BOOL": True}, stop_at={"S": REQUESTED_AT})
     code, first = streams_of(control, limit="3")
@@ -91,7 +91,7 @@ def test_all_streams_come_a_page_at_a_time_and_in_order(memory: Memory, control:
     code, rest = streams_of(control, limit="3", after=first["next"])
     assert (code, [one["stream"] for one in rest["streams"]], rest["next"]) == (200, ["c"], None)
     for stream in first["streams"] + rest["streams"]:
-        alone = asked(control, "GET", stream["stream"])[1]
+        alone = send_request(control, "GET", stream["stream"])[1]
         # The list should seldom change, so it rounds durations to one unit. It knows only the losses in its few
         # records, and does not read the cursor.
         same = {name: value for name, value in stream.items() if name != "lag_ms"}

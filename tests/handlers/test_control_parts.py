@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handlers.api import part_status
-from handlers.api.answers import at
+from handlers.api.answers import to_iso
 from handlers.api.connection_records import Records
 from handlers.api.fleet_routes import document
 from handlers.connection.effects import Progress
@@ -18,7 +18,14 @@ from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy
 from tests.handlers.api.shown import DEAD_AFTER_MS, NOW, RETRIES, connection
 from tests.handlers.api.test_views import Delivery
-from tests.handlers.api_requests import MINE, asked, connected, events_of, streams_of, walked
+from tests.handlers.api_requests import (
+    MINE,
+    events_of,
+    read_all_pages,
+    send_request,
+    streams_of,
+    write_connected_stream,
+)
 from tests.handlers.aws import CONTROL, Memory, save_connection
 
 PARTS = ["prices:btc", "prices:eth"]
@@ -50,7 +57,7 @@ def stored(memory: Memory, stream_id: str, *numbers: int) -> None:
 def test_a_whole_that_was_never_started_is_a_404(control: ModuleType) -> None:
     """Any route of a stream in parts that was never started gives 404, and the list does not have the stream."""
     for path in ("", "/events", "/gaps", "/cost", "/sinks", "/repair"):
-        code, body = asked(control, "POST" if path == "/repair" else "GET", "prices", resource=f"{STREAM}{path}")
+        code, body = send_request(control, "POST" if path == "/repair" else "GET", "prices", resource=f"{STREAM}{path}")
         assert (code, body["detail"]) == (404, "The stream 'prices' was never started.")
     assert streams_of(control) == (200, {"streams": [], "next": None})
 
@@ -58,8 +65,8 @@ def test_a_whole_that_was_never_started_is_a_404(control: ModuleType) -> None:
 def test_the_whole_is_running_if_all_parts_are(memory: Memory, control: ModuleType) -> None:
     """A stream in parts is running while all its parts are connected; its numbers are their sums."""
     for part in PARTS:
-        connected(memory, part)
-    code, whole = asked(control, "GET", "prices")
+        write_connected_stream(memory, part)
+    code, whole = send_request(control, "GET", "prices")
     assert (code, whole["status"], whole["reason"]) == (200, "running", None)
     assert whole["verdict"].startswith("2 of 2 parts connected. Connected")
     assert (whole["counts"]["stored"], whole["counts"]["connections"]) == (10, 2)
@@ -69,10 +76,10 @@ def test_the_whole_is_running_if_all_parts_are(memory: Memory, control: ModuleTy
 
 def test_a_part_that_is_away_keeps_the_whole_from_being_connected(memory: Memory, control: ModuleType) -> None:
     """If one part is away, the whole is not connected: it has the worst part's status and connected share."""
-    connected(memory, PARTS[0])
+    write_connected_stream(memory, PARTS[0])
     away(memory, PARTS[1])
-    whole = asked(control, "GET", "prices")[1]
-    parts = [asked(control, "GET", part)[1] for part in PARTS]
+    whole = send_request(control, "GET", "prices")[1]
+    parts = [send_request(control, "GET", part)[1] for part in PARTS]
     assert [one["status"] for one in parts] == ["running", "unknown"]
     assert whole["status"] == "unknown"
     first = parts[1]["verdict"].removesuffix("Nothing lost before that.")
@@ -94,7 +101,7 @@ def test_the_verdict_has_what_is_missing_in_all_parts(memory: Memory, control: M
         away(memory, part)
         times = {"started_at": {"S": "1970-01-01T00:00:01Z"}, "stop_at": {"S": "1970-01-01T00:00:04.900Z"}}
         memory.put_control(part, "lease", **times, stop={"BOOL": True})
-    whole = asked(control, "GET", "prices")[1]
+    whole = send_request(control, "GET", "prices")[1]
     said = "0 of 2 parts connected. Stopped on request. 2 gaps of 1.9 s in all are not proved complete."
     assert (whole["status"], whole["verdict"]) == ("stopped", said)
 
@@ -117,18 +124,21 @@ def test_the_whole_is_connected_since_its_last_part() -> None:
     """The whole is connected since its last part; if a part's records do not reach its start, "at least" that long."""
     lease = Lease(execution=MINE, fence=1, connected_token=1, expires_at_ms=NOW + 1)
     longer, newest = (Records(lease, None, None, [connection(1, "A", at_ms)]) for at_ms in (100_000, NOW - 300_000))
-    for is_all, said, since_at in ((True, "5 min.", at(NOW - 300_000)), (False, "at least 5 min.", None)):
+    for is_all, said, since_at in ((True, "5 min.", to_iso(NOW - 300_000)), (False, "at least 5 min.", None)):
         records = {"prices:btc": longer, "prices:eth": replace(newest, is_all=is_all)}
         whole = part_status.answer("prices", records, NOW, DEAD_AFTER_MS, RETRIES)
         assert whole is not None
         assert whole["verdict"].startswith(f"2 of 2 parts connected. Connected {said}")
-        assert (whole["since_at"], whole["since_before_at"]) == (since_at, None if is_all else at(NOW - 300_000))
+        assert (whole["since_at"], whole["since_before_at"]) == (
+            since_at,
+            None if is_all else to_iso(NOW - 300_000),
+        )
 
 
 def test_a_part_that_was_never_started_is_named(memory: Memory, control: ModuleType) -> None:
     """The verdict names a part that was never started, and the list has only the others."""
-    connected(memory, PARTS[0])
-    whole = asked(control, "GET", "prices")[1]
+    write_connected_stream(memory, PARTS[0])
+    whole = send_request(control, "GET", "prices")[1]
     said = ("stopped", "1 of 2 parts connected. prices:eth: Never started.", None)
     assert (whole["status"], whole["verdict"], whole["since_at"]) == said
     assert [row["stream"] for row in streams_of(control)[1]["streams"]] == ["prices", "prices:btc"]
@@ -148,17 +158,17 @@ def test_sums_of_costs_are_rounded_like_their_parts() -> None:
 def test_events_of_all_parts_are_read_in_order(memory: Memory, control: ModuleType) -> None:
     """Events of all parts are read in order of arrival with one position, which the parts' own routes refuse."""
     for part in PARTS:
-        connected(memory, part)
+        write_connected_stream(memory, part)
     stored(memory, PARTS[0], 1, 4, 5)
     stored(memory, PARTS[1], 2, 3, 6)
-    shown = walked(lambda place: events_of(control, "prices", limit="2", **place)[1], "events")
+    shown = read_all_pages(lambda place: events_of(control, "prices", limit="2", **place)[1], "events")
     said = [(one["stream"], one["data"]) for one in shown]
     assert said == [(PARTS[number in (2, 3, 6)], str(number)) for number in range(1, 7)]
     code, refused = events_of(control, PARTS[0], after=shown[-1]["position"])
     assert (code, refused["detail"]) == (404, f"The position is not one of {PARTS[0]!r}, which is not read in parts.")
     code, refused = events_of(control, "prices", after=f"{1:015d}/{1:012d}/{0:012d}")
     assert (code, refused["detail"]) == (404, "The position is not one of 'prices', which is read in parts.")
-    newest = asked(control, "GET", "prices", resource=f"{STREAM}/latest")[1]
+    newest = send_request(control, "GET", "prices", resource=f"{STREAM}/latest")[1]
     assert newest == {"stream": "prices", "after": None}
 
 
@@ -173,19 +183,19 @@ def test_gaps_of_all_parts_are_read_in_order(memory: Memory, control: ModuleType
 
     def page(place: dict[str, str]) -> Any:
         query = {"limit": "2"} | place
-        code, found = asked(control, "GET", "prices", resource=f"{STREAM}/gaps", queryStringParameters=query)
+        code, found = send_request(control, "GET", "prices", resource=f"{STREAM}/gaps", queryStringParameters=query)
         assert code == 200, found
         return found
 
-    shown = [(one["stream"], one["from_at"][19:23], one["position"] is None) for one in walked(page, "gaps")]
+    shown = [(one["stream"], one["from_at"][19:23], one["position"] is None) for one in read_all_pages(page, "gaps")]
     assert shown == [(PARTS[n > 0], f".{n}00", False) for n in range(5)] + [(part, ".000", True) for part in PARTS]
 
 
 def test_a_stop_stops_every_part(memory: Memory, control: ModuleType) -> None:
     """A DELETE of the whole stops every part, also one that was never started; it may be repeated."""
-    connected(memory, PARTS[0])
+    write_connected_stream(memory, PARTS[0])
     for _ in range(2):
-        code, body = asked(control, "DELETE", "prices")
+        code, body = send_request(control, "DELETE", "prices")
         assert (code, body["stream"], body["status"]) == (202, "prices", "stopping")
         assert body["message"] == "Each part stores what it has read and closes; its execution ends."
     for part in PARTS:
@@ -204,20 +214,20 @@ def test_a_command_to_a_sink_is_for_every_part(
     monkeypatch.setattr(control.stage, "functions", lambda *_, **__: delivery)
 
     def post(**query: str) -> tuple[int, Any]:
-        return asked(control, "POST", "prices", resource=f"{STREAM}/sinks", queryStringParameters=query)
+        return send_request(control, "POST", "prices", resource=f"{STREAM}/sinks", queryStringParameters=query)
 
     assert post(do="pause")[0] == 404
     # Right after the first POST: its executions have not claimed the parts yet.
     begun = Records(Lease(execution=MINE, started_at_ms=1), None, None, ())
-    monkeypatch.setattr(control.stage, "begun", lambda _: begun)
-    assert asked(control, "GET", "prices")[0] == 200
-    connected(memory, PARTS[0])
+    monkeypatch.setattr(control.stage, "first_execution", lambda _: begun)
+    assert send_request(control, "GET", "prices")[0] == 200
+    write_connected_stream(memory, PARTS[0])
     assert [row["stream"] for row in post(do="pause")[1]["sinks"]] == PARTS[:1]
-    connected(memory, PARTS[1])
+    write_connected_stream(memory, PARTS[1])
     code, answer = post(do="skip", all="true")
-    assert (code, answer) == asked(control, "GET", "prices", resource=f"{STREAM}/sinks")
+    assert (code, answer) == send_request(control, "GET", "prices", resource=f"{STREAM}/sinks")
     assert [(row["stream"], row["sink"]) for row in answer["sinks"]] == [(part, "s3:lake") for part in PARTS]
-    assert asked(control, "GET", "prices")[1]["delivery"] == answer["sinks"]
+    assert send_request(control, "GET", "prices")[1]["delivery"] == answer["sinks"]
     told = [("pause", PARTS[:1]), ("skip", PARTS)]
     assert [(one["command"], one["streams"]) for one in delivery.asked] == told
     code, refused = post(do="skip")
@@ -229,8 +239,8 @@ def test_a_command_to_a_sink_is_for_every_part(
 @pytest.mark.parametrize("path", ["/timeline", "/machine"])
 def test_a_route_that_only_parts_have_names_the_parts(memory: Memory, control: ModuleType, path: str) -> None:
     """A route whose answer only a part has gives 409 with one sentence that names the parts."""
-    connected(memory, PARTS[0])
-    code, body = asked(control, "GET", "prices", resource=f"{STREAM}{path}")
+    write_connected_stream(memory, PARTS[0])
+    code, body = send_request(control, "GET", "prices", resource=f"{STREAM}{path}")
     words = "The stream 'prices' is read in parts, each with its own answer: request prices:btc, prices:eth."
     assert (code, body["detail"]) == (409, words)
 
@@ -238,10 +248,10 @@ def test_a_route_that_only_parts_have_names_the_parts(memory: Memory, control: M
 def test_the_list_has_a_whole_before_its_first_part(memory: Memory, control: ModuleType) -> None:
     """The list has the whole once, before its first part, with any page size."""
     for part in ("demo", *PARTS, "prices:other"):
-        connected(memory, part)
+        write_connected_stream(memory, part)
 
     def rows(limit: str) -> list[str]:
-        found = walked(lambda place: streams_of(control, limit=limit, **place)[1], "streams")
+        found = read_all_pages(lambda place: streams_of(control, limit=limit, **place)[1], "streams")
         return [one["stream"] for one in found]
 
     assert [rows(limit) for limit in ("1", "2", "10")] == [["demo", "prices", *PARTS, "prices:other"]] * 3

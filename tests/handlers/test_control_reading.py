@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
-from handlers.api import own_order, routes
-from handlers.api.answers import at
+from handlers.api import own_time_order, routes
+from handlers.api.answers import to_iso
 from handlers.api.openapi.document import document
 from handlers.api.queries import BadQuery, PageRequest, is_dry_run
 from handlers.connection.effects import Progress, RecordLoss
@@ -23,7 +23,7 @@ from handlers.framing.events import StreamEvent
 from handlers.profile.time_field import OwnTime
 from handlers.store.event_items import Entry, StoragePolicy
 from tests.examples import examples
-from tests.handlers.api_requests import asked, connected, walked
+from tests.handlers.api_requests import read_all_pages, send_request, write_connected_stream
 from tests.handlers.aws import Memory, save_connection
 from tests.handlers.context import Context
 
@@ -59,14 +59,14 @@ def stored(memory: Memory, kind: str, count: int = 12, bodies: Mapping[int, str]
         memory.store().claim("demo", execution="", holder="B/request-1", order="none")
         memory.store().write("demo", 1, 0, events, StoragePolicy(order="none"))
     else:
-        connected(memory)
+        write_connected_stream(memory)
         memory.store().write("demo", 1, 0, events)
     return [event.key for event in events]
 
 
 def keys_of(control: ModuleType, **query: str) -> list[str]:
     """Return the keys of all pages."""
-    events = walked(lambda place: json.loads(read(control, NONE, **query, **place)[1]), "events")
+    events = read_all_pages(lambda place: json.loads(read(control, NONE, **query, **place)[1]), "events")
     return [event["key"] for event in events]
 
 
@@ -79,7 +79,7 @@ def test_events_are_chosen_by_time(memory: Memory, control: ModuleType, kind: st
     @given(st.integers(-2, 26), st.integers(-2, 26), st.integers(1, 5))
     def chosen(first: int, last: int, limit: int) -> None:
         from_ms, to_ms = (FROM_MS + half * STEP_MS // 2 for half in (first, last))
-        query = {"from": str(at(from_ms)), "to": str(at(to_ms))}
+        query = {"from": str(to_iso(from_ms)), "to": str(to_iso(to_ms))}
         wanted = [key for n, key in enumerate(keys) if from_ms <= FROM_MS + n * STEP_MS < to_ms]
         assert keys_of(control, limit=str(limit), **query) == wanted
 
@@ -101,12 +101,12 @@ def test_events_are_put_into_the_order_of_their_own_times(
     wanted = sorted(range(12), key=lambda n: (late.get(n, n), n))
     for limit in (1, 5, 12, 100):
         assert keys_of(control, limit=str(limit), order="time") == [keys[n] for n in wanted]
-    times = {"from": str(at(FROM_MS + 4 * STEP_MS)), "to": str(at(FROM_MS + 9 * STEP_MS))}
+    times = {"from": str(to_iso(FROM_MS + 4 * STEP_MS)), "to": str(to_iso(FROM_MS + 9 * STEP_MS))}
     assert keys_of(control, limit="2", order="time", **times) == [keys[n] for n in wanted if 4 <= n < 9]
     headers, text = read(control, {"accept": "application/x-ndjson"}, limit="3", order="time", **times)
     first = [json.loads(line) for line in text.splitlines()]
     assert [(one["key"], one["happened_at"]) for one in first] == [
-        (keys[4], at(FROM_MS)), (keys[8], at(FROM_MS + 5 * STEP_MS // 2)), (keys[5], None)
+        (keys[4], to_iso(FROM_MS)), (keys[8], to_iso(FROM_MS + 5 * STEP_MS // 2)), (keys[5], None)
     ]  # fmt: skip
     query = dict(parse_qsl(headers["Link"].partition("?")[2].partition(">")[0]))
     assert query == {"after": first[-1]["position"], "limit": "3", "order": "time"} | times
@@ -116,22 +116,22 @@ def test_events_are_put_into_the_order_of_their_own_times(
         ({"order": "key"}, "The parameter order must be time"),
     ):
         more = {"resource": "/connections/{streamId}/events", "queryStringParameters": wrong}
-        assert words in asked(control, "GET", **more)[1]["detail"]
+        assert words in send_request(control, "GET", **more)[1]["detail"]
 
 
 def test_an_order_by_time_needs_times_and_few_events(memory: Memory, control: ModuleType) -> None:
     """A profile without a time gives 409; an event stream, and more events than are sorted, give 400."""
     stored(memory, "index")
     more = {"resource": "/connections/{streamId}/events", "queryStringParameters": {"order": "time"}}
-    assert asked(control, "GET", **more) == (
+    assert send_request(control, "GET", **more) == (
         409,
         {"detail": "The stream's profile does not name the events' own time."},
     )
     stream = more | {"headers": {"accept": "text/event-stream"}}
-    assert asked(control, "GET", **stream) == (400, {"detail": "An event stream is in order of arrival."})
-    gone = (Entry(f"{n}", None) for n in range(own_order.MOST + 1))
+    assert send_request(control, "GET", **stream) == (400, {"detail": "An event stream is in order of arrival."})
+    gone = (Entry(f"{n}", None) for n in range(own_time_order.MOST + 1))
     with pytest.raises(BadQuery, match="sorts at most 10,000 events"):
-        own_order.page("demo", gone, PageRequest("", 5, order="time"), OwnTime(), lambda: False)
+        own_time_order.page("demo", gone, PageRequest("", 5, order="time"), OwnTime(), lambda: False)
 
 
 @pytest.mark.parametrize("kind", ["index", "log", "key"])
@@ -170,7 +170,7 @@ def test_each_representation_has_the_same_events(memory: Memory, control: Module
 
 def test_gaps_are_listed_whatever_their_source(memory: Memory, control: ModuleType) -> None:
     """`/gaps` returns recorded and announced gaps, and those between the newest connections, with one still open."""
-    connected(memory)
+    write_connected_stream(memory)
     store = memory.store()
     memory.put_control(
         "demo", "gap#000000000000", from_ms={"N": "10"}, to_ms={"N": "20"}, cause={"S": "reset"}, state={"S": "open"}
@@ -181,17 +181,17 @@ def test_gaps_are_listed_whatever_their_source(memory: Memory, control: ModuleTy
     store.claim("demo", execution="arn:mine", holder="A/request-2")
     again = Progress(fence=2, claimed_ms=8_000, opened_ms=9_000, seen_ms=9_500, closed_ms=9_500, ended_by="stalled")
     save_connection(store, "demo", again, lane="A", execution="arn:mine", request_id="request-2")
-    code, page = asked(control, "GET", resource="/connections/{streamId}/gaps")
+    code, page = send_request(control, "GET", resource="/connections/{streamId}/gaps")
     assert (code, page["next"]) == (200, None)
     names = ("position", "cause", "from_at", "to_at", "state", "events")
     shown = [tuple(gap[name] for name in names) for gap in page["gaps"]]
     assert shown == [
-        ("000000000000", "reset", at(10), at(20), "open", None),
-        ("000000000001/000001", "announced_by_upstream", at(1_000), at(2_000), "lost", 12),
-        ("000000000002", "reset", at(3_000), at(9_000), "open", None),
-        (None, "stalled", at(9_500), None, "open", None),
+        ("000000000000", "reset", to_iso(10), to_iso(20), "open", None),
+        ("000000000001/000001", "announced_by_upstream", to_iso(1_000), to_iso(2_000), "lost", 12),
+        ("000000000002", "reset", to_iso(3_000), to_iso(9_000), "open", None),
+        (None, "stalled", to_iso(9_500), None, "open", None),
     ]
-    status = asked(control, "GET")[1]["coverage"]["gaps"]
+    status = send_request(control, "GET")[1]["coverage"]["gaps"]
     # Of the recorded gaps, the status reads only the announced ones.
     assert [gap["cause"] for gap in status] == ["announced_by_upstream", "reset", "stalled"]
     bare = [
@@ -200,8 +200,8 @@ def test_gaps_are_listed_whatever_their_source(memory: Memory, control: ModuleTy
     for gap in status:
         assert {name: value for name, value in gap.items() if name != "length_ms"} in bare
     # One gap a page, and by time.
-    gaps_of = functools.partial(asked, control, "GET", resource="/connections/{streamId}/gaps")
-    walk = walked(lambda place: gaps_of(queryStringParameters={"limit": "1"} | place)[1], "gaps")
+    gaps_of = functools.partial(send_request, control, "GET", resource="/connections/{streamId}/gaps")
+    walk = read_all_pages(lambda place: gaps_of(queryStringParameters={"limit": "1"} | place)[1], "gaps")
     assert [gap["position"] for gap in walk] == [position for position, *_ in shown]
     query = {"from": "1970-01-01T00:00:01.500Z", "to": "1970-01-01T00:00:04Z"}
     part = gaps_of(queryStringParameters=query)[1]

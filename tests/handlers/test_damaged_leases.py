@@ -37,7 +37,7 @@ def sound(stream_id: str) -> dict[str, Any]:
     return item | {"started_at": {"S": "2026-01-01T00:00:00.000Z"}}
 
 
-def asked(function: ModuleType, resource: str, stream_id: str | None, method: str = "GET") -> tuple[int, Any]:
+def send_request(function: ModuleType, resource: str, stream_id: str | None, method: str = "GET") -> tuple[int, Any]:
     """Return the status and the JSON of an answer."""
     event: dict[str, Any] = {"httpMethod": method, "resource": resource, "queryStringParameters": None}
     event["pathParameters"] = None if stream_id is None else {"streamId": stream_id}
@@ -58,14 +58,14 @@ def test_any_lease_breaks_no_answer(memory: Memory, control: ModuleType, attribu
     names = damaged_attributes(
         memory.dynamodb.get_item(TableName=CONTROL, Key={"PK": bad["PK"], "SK": bad["SK"]})["Item"]
     )
-    code, listed = asked(control, "/connections", None)
+    code, listed = send_request(control, "/connections", None)
     assert (code, [one["stream"] for one in listed["streams"]]) == (200, ["demo:a", "demo:b", "demo:c"])
-    code, status = asked(control, "/connections/{streamId}", "demo:b")
+    code, status = send_request(control, "/connections/{streamId}", "demo:b")
     assert code == 200
     assert (status["reason"] == f"its lease cannot be read whole: {', '.join(names)}") is bool(names)
     assert listed["streams"][1]["reason"] == status["reason"]
     is_newer = bool(layout_problem(bad))
-    assert asked(control, "/connections/{streamId}/events", "demo:b")[0] == (503 if is_newer else 200)
+    assert send_request(control, "/connections/{streamId}/events", "demo:b")[0] == (503 if is_newer else 200)
     seen = Rounds(Leases(memory.dynamodb, CONTROL), 1, Turn(9)).check(NOW_MS, lambda: False)
     assert [one for one in seen.away_ms if one != "demo:b"] == ["demo:a", "demo:c"]
     watched = tuple(name for name in names if name in ATTRIBUTES)

@@ -18,7 +18,7 @@ from local.simulation.virtual_ports import Answers
 
 
 class Thread(Answers):
-    """Keeps its requests until `works` makes them."""
+    """Keeps its requests until `perform_all` makes them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Thread(Answers):
     def ask(self, sender: str, *requests: Callable[[], Any]) -> None:
         self.asked.append((sender, requests[0]))
 
-    def works(self) -> None:
+    def perform_all(self) -> None:
         """Make all requests that are kept."""
         while self.asked:
             sender, request = self.asked.popleft()
@@ -69,7 +69,7 @@ class Deployed:
 
     def answers(self, now_ms: int = 0) -> dict[str, str]:
         """Make the kept requests; return for each answered stream why it has no profile, or an empty text."""
-        self.thread.works()
+        self.thread.perform_all()
         return {stream: str(problem or "") for stream, problem in self.profiles.take_answers(now_ms)}
 
 

@@ -61,7 +61,7 @@ def answers(status: int, body: bytes = b"", more: bytes = b"x-amz-request-id: AB
     return script
 
 
-def is_signed(
+def check_signature(
     client: PlainS3 | PlainLambda, act: Callable[[], object], auth: Any, service: str, token: str, body: bytes
 ) -> str:
     """Check that `act` sends one request, signed as botocore signs it for "id" and "secret"; return its address."""
@@ -124,7 +124,7 @@ def test_a_request_is_signed_as_botocore_signs_it(key: str, is_by_host: bool, bo
     url = "https://{bucket}.s3.eu-central-1.amazonaws.com" if is_by_host else "http://127.0.0.1:9000"
     client = PlainS3(url, signer, tries=1, connect_timeout_s=1, read_timeout_s=1)
     put = partial(client.put_object, Bucket="bodies", Key=key, Body=body)
-    assert ("bodies." in is_signed(client, put, S3SigV4Auth, "s3", token, body)) is is_by_host
+    assert ("bodies." in check_signature(client, put, S3SigV4Auth, "s3", token, body)) is is_by_host
 
 
 def test_a_request_that_fails_for_a_moment_is_sent_again_whole() -> None:
@@ -206,7 +206,7 @@ def test_an_invocation_is_signed_as_botocore_signs_it(name: str, payload: bytes,
     """An invocation is signed as botocore signs it, with any function name: its path is encoded twice."""
     client = lambda_client("https://lambda.eu-central-1.amazonaws.com", token)
     invoke = partial(client.invoke, FunctionName=name, Payload=payload)
-    assert is_signed(client, invoke, SigV4Auth, "lambda", token, payload).endswith("/invocations")
+    assert check_signature(client, invoke, SigV4Auth, "lambda", token, payload).endswith("/invocations")
 
 
 @pytest.mark.parametrize(

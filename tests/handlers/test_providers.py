@@ -206,7 +206,7 @@ def test_a_change_of_a_cluster_is_known_by_its_revision() -> None:
         '{"seq": "2-bbb", "id": "d", "changes": [{"rev": "1-x"}]}',
         '{"seq": "3-bbb", "id": "d", "changes": [{"rev": "2-x"}], "deleted": true}',
     ]
-    events = [shipped("couchdb").event(Frame(line), 0) for line in lines]
+    events = [shipped("couchdb").to_event(Frame(line), 0) for line in lines]
     assert [event.key for event in events] == ['["d","1-x"]', '["d","1-x"]', '["d","2-x"]']
     assert [event.cursor for event in events] == ["2-aaa", "2-bbb", "3-bbb"]
 
@@ -214,7 +214,7 @@ def test_a_change_of_a_cluster_is_known_by_its_revision() -> None:
 def test_a_stream_with_random_ids_resumes_from_an_earlier_instant() -> None:
     """Alpaca's ids end at random, so the request resumes from an instant two minutes before the newest event."""
     profile = shipped("alpaca")
-    event = profile.event(Frame('{"event_id": "01HCMKNJK1Y0R7VF6Q6CAC3SH7", "at": "2026-01-01T12:00:00Z"}'), 0)
+    event = profile.to_event(Frame('{"event_id": "01HCMKNJK1Y0R7VF6Q6CAC3SH7", "at": "2026-01-01T12:00:00Z"}'), 0)
     request = request_of(profile, "alpaca:trades", event.cursor, dict.fromkeys(profile.secrets, "s3cret"))
     assert request.address == "https://broker-api.alpaca.markets/v2/events/trades?since=2026-01-01T11%3A58%3A00Z"
     assert event.key == "01HCMKNJK1Y0R7VF6Q6CAC3SH7"

@@ -31,12 +31,12 @@ class World(Functions):
 
     def __init__(self, scripts: list[Script], *at_s: float, **fields: Any) -> None:
         self.told: dict[float, str] = {}
-        actions = [(round(self.origin_ms + 1_000 * each), lambda each=each: self.looks(each)) for each in at_s]
+        actions = [(round(self.origin_ms + 1_000 * each), lambda each=each: self.check_at(each)) for each in at_s]
         super().__init__(lambda: scripts[len(self.opened)], actions)
         for _ in scripts:
             self.start_function(key="each", **fields)
 
-    def looks(self, at_s: float) -> None:
+    def check_at(self, at_s: float) -> None:
         self.told[at_s] = quiet_alert(self.item, self.now_ms)
 
 

@@ -12,7 +12,7 @@ from handlers.errors import StreamDropped
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.run.threads import SystemClock
-from tests.handlers.aws import SECRETS, Aws, Client, fails_with, passes, put_secret
+from tests.handlers.aws import SECRETS, Aws, Client, carry_out, fail_with, put_secret
 from tests.handlers.lanes import run
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, refuses, sends, serving
 
@@ -118,11 +118,13 @@ def test_a_missing_secret_is_refused_by_name(function: Function, reference: str,
 
 def test_a_secret_that_cannot_be_read_for_a_moment_is_read_again(function: Function) -> None:
     """If reading a secret is forbidden only for a moment, the same function connects; it sends nothing before."""
-    ways = [fails_with("AccessDeniedException")]
+    ways = [fail_with("AccessDeniedException")]
     put_secret(TOKEN, "s3cret")
     function.secrets = SecretValues(
         lambda service: Client(
-            boto3.client(service), "get_secret_value", lambda *of, **more: (ways.pop() if ways else passes)(*of, **more)
+            boto3.client(service),
+            "get_secret_value",
+            lambda *of, **more: (ways.pop() if ways else carry_out)(*of, **more),
         ),
         SECRETS,
     )
@@ -150,7 +152,7 @@ def test_only_secrets_of_the_same_stage_are_read(function: Function) -> None:
 def test_an_outage_of_secrets_manager_is_a_drop_without_any_value(function: Function) -> None:
     """If Secrets Manager fails, the error names the secret and AWS's code; the client's message would quote more."""
     function.secrets = SecretValues(
-        lambda service: Client(boto3.client(service), "get_secret_value", fails_with("InternalServiceError")),
+        lambda service: Client(boto3.client(service), "get_secret_value", fail_with("InternalServiceError")),
         "/streamkeeper/test/",
     )
     with serving(ends) as server, pytest.raises(StreamDropped) as caught:

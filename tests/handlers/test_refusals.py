@@ -71,7 +71,7 @@ def test_a_refusal_is_final_after_the_profiles_time_and_no_sooner(what: str, ove
     """Both lanes retry a refusal at growing intervals, the last time after 300 s, when the stream is rejected once."""
     machine = Machine(lambda: REFUSALS[what])
     errors = machine.until_rejected(overlap=overlap)
-    assert machine.asked_ms == [0, 1_000, 3_000, 7_000, 15_000, *range(31_000, 300_000, 30_000), 300_000]
+    assert machine.opened_at_ms == [0, 1_000, 3_000, 7_000, 15_000, *range(31_000, 300_000, 30_000), 300_000]
     assert errors == [DROPPED] * 14 + [REJECTED]
 
 
@@ -89,7 +89,7 @@ def test_zero_makes_a_refusal_final_at_once() -> None:
     machine = Machine(lambda: answered(403))
     report = machine.start_function(reject_after=0)
     assert report.outcome.message == "the upstream answered 403: a retry cannot help"
-    assert (machine.store.read("demo").rest, machine.asked_ms) == (NO_BACKOFF, [0])
+    assert (machine.store.read("demo").rest, machine.opened_at_ms) == (NO_BACKOFF, [0])
     assert Machine(lambda: answered(403)).until_rejected(statuses={"403": "rejected"}) == [REJECTED]
 
 
@@ -129,7 +129,7 @@ def test_a_post_begins_the_row_anew() -> None:
     )
     machine.opened.clear()
     assert machine.until_rejected(reject_after=20)[-1] == REJECTED
-    assert machine.asked_ms == [100_000, 101_000, 103_000, 107_000, 115_000, 120_000]
+    assert machine.opened_at_ms == [100_000, 101_000, 103_000, 107_000, 115_000, 120_000]
 
 
 LEAST_MS: list[tuple[str, dict[str, Any], int]] = [
@@ -160,28 +160,28 @@ def test_no_refusal_is_final_while_another_connection_lives(
         machine.act_at(seen_ms, partial(machine.store.heartbeat, "demo", 1, seen_ms + 20_000, shown))
     errors = machine.until_rejected(overlap=overlap, **fields)
     assert (errors[-1], len(errors) < 20) == (REJECTED, True)
-    assert least_ms <= machine.asked_ms[-1] < least_ms + 50_000
+    assert least_ms <= machine.opened_at_ms[-1] < least_ms + 50_000
 
 
 def test_retry_after_is_the_minimum_between_refusals() -> None:
     """The upstream's Retry-After is the minimum back-off, even if the refusal would be final before."""
     machine = Machine(lambda: answered(403, retry_after="40"))
     assert machine.until_rejected(reject_after=60) == [DROPPED, DROPPED, REJECTED]
-    assert machine.asked_ms == [0, 40_000, 80_000]
+    assert machine.opened_at_ms == [0, 40_000, 80_000]
 
 
 def test_the_profile_may_set_the_back_off_of_refusals() -> None:
     """The profile's `backoff.refused` replaces the back-off of refusals."""
     machine = Machine(lambda: answered(403))
     machine.until_rejected(reject_after=20, backoff={"refused": {"start_s": 8}})
-    assert machine.asked_ms == [0, 8_000, 16_000, 20_000]
+    assert machine.opened_at_ms == [0, 8_000, 16_000, 20_000]
 
 
 def test_a_function_that_reconnects_backs_off_from_refusals_too() -> None:
     """A function that reconnects by itself backs off as long, and ends with the same error."""
     machine = Machine(lambda: answered(404))
     assert machine.start_function(reject_after=7, reconnect_tries=20).outcome.error == REJECTED
-    assert machine.asked_ms == [0, 1_000, 3_000, 7_000]
+    assert machine.opened_at_ms == [0, 1_000, 3_000, 7_000]
 
 
 def test_a_function_that_backs_off_beside_a_rejection_leaves() -> None:
@@ -194,7 +194,7 @@ def test_a_function_that_backs_off_beside_a_rejection_leaves() -> None:
     machine = Machine(lambda: answered(403), [(ORIGIN_MS + 5_000, rejects)])
     machine.store.change_rest("demo", NO_BACKOFF, Backoff("refused", 3, ORIGIN_MS + 9_000, refused_since_ms=1), "A/r0")
     outcome = machine.start_function("B").outcome
-    assert ((outcome.error, outcome.status), machine.asked_ms, machine.now_ms - ORIGIN_MS) == (
+    assert ((outcome.error, outcome.status), machine.opened_at_ms, machine.now_ms - ORIGIN_MS) == (
         ("", "superseded"),
         [],
         5_000,

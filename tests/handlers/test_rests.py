@@ -37,7 +37,7 @@ def test_a_back_off_holds_for_the_next_function() -> None:
     functions = Functions(lambda: refused(429, 9))
     for _ in range(3):
         functions.start_function()
-    assert functions.asked_ms == [0, 9_000, 18_000]
+    assert functions.opened_at_ms == [0, 9_000, 18_000]
 
 
 def test_a_back_off_longer_than_the_function_is_left_to_the_next() -> None:
@@ -47,10 +47,10 @@ def test_a_back_off_longer_than_the_function_is_left_to_the_next() -> None:
     outcome = functions.start_function().outcome
     assert (outcome.error, functions.now_ms) == ("StreamThrottled", 892_000)
     assert outcome.message == "the upstream's back-off lasts 2108 s more"
-    assert functions.asked_ms == [0]
+    assert functions.opened_at_ms == [0]
 
 
-def another(functions: Functions, play: Script) -> Functions:
+def concurrent_functions(functions: Functions, play: Script) -> Functions:
     """Return functions of the same stream that begin at the same instant."""
     others = Functions(lambda: play)
     others.store, others.now_ms, others.called = functions.store, functions.now_ms, 8
@@ -62,14 +62,14 @@ def test_of_two_functions_that_back_off_together_one_tries() -> None:
     tried_ms: list[int] = []
 
     def tries() -> None:
-        other = another(functions, refused(503, 600))
+        other = concurrent_functions(functions, refused(503, 600))
         other.start_function(reconnect_tries=0)
-        tried_ms.extend(other.asked_ms)
+        tried_ms.extend(other.opened_at_ms)
 
     functions = Functions(lambda: LIVED, [(299, tries)])
     functions.store.change_rest("demo", Backoff(), Backoff("http", 1, 300), "A/r0")
     functions.start_function(reconnect_tries=0)
-    assert (tried_ms, functions.asked_ms) == ([300], [600_300])
+    assert (tried_ms, functions.opened_at_ms) == ([300], [600_300])
 
 
 def test_a_function_beside_an_answered_try_connects() -> None:
@@ -83,7 +83,7 @@ def test_a_function_beside_an_answered_try_connects() -> None:
     held = replace(left[0], until_ms=60_000, tried_ms=100)
     rests.store.change_rest("demo", Backoff(), held, "B/r0")
     rests.start_function()
-    assert rests.asked_ms == [2_000]
+    assert rests.opened_at_ms == [2_000]
 
 
 def test_failures_in_a_row_lengthen_the_back_off() -> None:
@@ -91,7 +91,7 @@ def test_failures_in_a_row_lengthen_the_back_off() -> None:
     functions = Functions(lambda: refused(503))
     for _ in range(4):
         functions.start_function()
-    assert functions.asked_ms == [0, 2_000, 6_000, 14_000]
+    assert functions.opened_at_ms == [0, 2_000, 6_000, 14_000]
 
 
 def test_a_try_is_taken_once() -> None:
@@ -132,7 +132,7 @@ def test_a_try_is_written_down_as_one_until_it_has_ended() -> None:
     functions = Functions(answer)
     functions.start_function()
     functions.start_function()
-    took_ms = functions.asked_ms[1]
+    took_ms = functions.opened_at_ms[1]
     held, after = rests[1], functions.store.read("demo").rest
     assert (rests[0], held) == (Backoff(), Backoff("http", 1, held.until_ms, tried_ms=took_ms))
     assert held.until_ms == took_ms + 10_000 + TRY_MS  # the times for connecting and for leaving
@@ -171,7 +171,7 @@ def test_a_row_of_failures_ends_with_a_connection_that_lives() -> None:
 
     def hand_over() -> None:
         rows.append(functions.store.read("demo").rest)
-        another(functions, refused(503)).start_function()
+        concurrent_functions(functions, refused(503)).start_function()
         rows.append(functions.store.read("demo").rest)
 
     plays: list[Script] = [refused(503), refused(503), list(LIVED)]
@@ -203,7 +203,7 @@ def test_a_connection_that_made_room_before_it_opened_is_no_failure() -> None:
     functions.store.claim("demo", execution="", holder="B/r0")
     functions.store.mark_connected("demo", 1, 10**15)
     report = functions.start_function(overlap="forbids")
-    assert (report.progress.ended_by, functions.asked_ms) == ("claimed_by_successor", [])
+    assert (report.progress.ended_by, functions.opened_at_ms) == ("claimed_by_successor", [])
     assert functions.store.read("demo").rest == Backoff()
 
 
@@ -233,7 +233,7 @@ def test_the_claim_after_a_back_off_checks_the_record(changed: dict[str, Any], e
     functions = Functions(lambda: scripts.pop(0), [(10_450, change)])
     report = functions.run(functions.profile(backoff={}, reconnect_tries=1), functions.invocation(execution="mine"))
     assert (report.outcome.error or report.outcome.status) == (end or "ended")
-    assert functions.asked_ms == ([0] if end else [0, 10_900])
+    assert functions.opened_at_ms == ([0] if end else [0, 10_900])
 
 
 # --- the reconnection time of an event stream -------------------------------------------------------------------------
@@ -246,47 +246,47 @@ def asks(retry: bytes, until_ms: int = 10_000, end: str = "ended_by_upstream") -
     return [(0, Opened(200)), (100, Chunk(b"retry: " + retry + b"\n\n")), (until_ms, Closed(end))]
 
 
-def asked_ms(*scripts: Script, count: int = 2, **fields: Any) -> list[int]:
+def opened_at_ms(*scripts: Script, count: int = 2, **fields: Any) -> list[int]:
     """Return when `count` functions opened connections; each function starts when the one before ends."""
     left = list(scripts)
     functions = Functions(lambda: left.pop(0) if left else [(0, Opened(200))])
     functions.every_ms = 20_000
     for _ in range(count):
         functions.start_function(**{"backoff": {}, **fields})
-    return functions.asked_ms
+    return functions.opened_at_ms
 
 
 @pytest.mark.parametrize("end", ["ended_by_upstream", "reset", "stalled", "truncated"])
 def test_a_lost_connection_is_followed_by_another_after_the_reconnection_time(end: str) -> None:
     """After any lost connection, the next function or the same one reconnects after the reconnection time."""
-    assert asked_ms(asks(b"5000", end=end), LIVED) == [0, 15_000]
-    assert asked_ms(asks(b"5000", end=end), asks(b"5000"), LIVED, count=1, reconnect_tries=2)[:2] == [0, 15_000]
+    assert opened_at_ms(asks(b"5000", end=end), LIVED) == [0, 15_000]
+    assert opened_at_ms(asks(b"5000", end=end), asks(b"5000"), LIVED, count=1, reconnect_tries=2)[:2] == [0, 15_000]
 
 
 def test_a_reconnection_time_holds_for_each_try_in_an_outage() -> None:
     """In an outage each try waits for the last reconnection time, or for the profile's longer back-off."""
-    assert asked_ms(asks(b"5000"), REFUSED, REFUSED, LIVED, count=4) == [0, 15_000, 20_000, 25_000]
+    assert opened_at_ms(asks(b"5000"), REFUSED, REFUSED, LIVED, count=4) == [0, 15_000, 20_000, 25_000]
     slow = {"network": {"start_s": 8}}
-    assert asked_ms(asks(b"5000"), REFUSED, LIVED, count=3, backoff=slow) == [0, 15_000, 23_000]
+    assert opened_at_ms(asks(b"5000"), REFUSED, LIVED, count=3, backoff=slow) == [0, 15_000, 23_000]
 
 
 def test_the_last_reconnection_time_counts() -> None:
     """The last reconnection time of any connection counts; 0 ends it, and a connection without one changes nothing."""
-    three = asked_ms(asks(b"5000"), asks(b"2000"), LIVED, LIVED, count=4)
+    three = opened_at_ms(asks(b"5000"), asks(b"2000"), LIVED, LIVED, count=4)
     assert three == [0, 15_000, 27_000, 27_000 + 62_000]
-    assert asked_ms(asks(b"5000"), asks(b"0"), LIVED, count=3) == [0, 15_000, 25_000]
+    assert opened_at_ms(asks(b"5000"), asks(b"0"), LIVED, count=3) == [0, 15_000, 25_000]
 
 
 def test_the_profile_bounds_the_reconnection_time() -> None:
     """The profile bounds the reconnection time, by default to a minute, so that no server can silence a stream."""
     bounds: list[dict[str, Any]] = [{}, {"retry_max_s": 2}, {"retry_max_s": 0}]
-    rests = [asked_ms(asks(b"86400000"), LIVED, **fields)[1] - 10_000 for fields in bounds]
+    rests = [opened_at_ms(asks(b"86400000"), LIVED, **fields)[1] - 10_000 for fields in bounds]
     assert rests == [60_000, 2_000, 0]
 
 
 def test_a_connection_that_dies_in_its_first_second_is_lost_as_well() -> None:
     """The reconnection time also holds if the connection closes within its first second."""
-    assert asked_ms(asks(b"5000", until_ms=200), LIVED) == [0, 5_200]
+    assert opened_at_ms(asks(b"5000", until_ms=200), LIVED) == [0, 5_200]
 
 
 @pytest.mark.parametrize("connected_ms", [8_100, 10_050])
@@ -317,7 +317,7 @@ def test_a_function_reconnects_with_full_jitter(lot: float, asked_ms: list[int])
     functions = Functions(lambda: [(0, Closed("reset"))])
     functions.lot = lot
     functions.start_function(reconnect_tries=3, backoff={})
-    assert functions.asked_ms == asked_ms
+    assert functions.opened_at_ms == asked_ms
 
 
 def test_a_function_reconnects_only_with_three_margins_left() -> None:
@@ -328,7 +328,7 @@ def test_a_function_reconnects_only_with_three_margins_left() -> None:
         functions = Functions(partial(list, lived))
         functions.every_ms = 20_000
         functions.start_function(reconnect_tries=3, backoff={})
-        openings.append(len(functions.asked_ms))
+        openings.append(len(functions.opened_at_ms))
     assert openings == [2, 1]
 
 

@@ -16,7 +16,7 @@ from handlers.profile.addresses import check_stream_id
 from local.functions.sandbox import Answer
 from tests import problems
 from tests.examples import examples
-from tests.handlers.api_requests import walked
+from tests.handlers.api_requests import read_all_pages
 from tests.handlers.aws import BUCKET, Aws
 from tests.handlers.context import Context
 from tests.local.service.test_gateway import ARN, service
@@ -44,7 +44,7 @@ class Chain:
         answer = pool.urlopen(method, f"/connections/{segment}{rest}", headers={"Accept": "*/*"})
         return answer.status, answer.json()
 
-    def keep(self, stream_id: str, number: int) -> None:
+    def write_stream(self, stream_id: str, number: int) -> None:
         """Write for the newest execution what machine and connection manager write: the lease and two events."""
         named = self._started[-1]["pathParameters"]["streamId"]
         assert (named, check_stream_id(named)) == (stream_id, "demo")
@@ -59,7 +59,7 @@ class Chain:
 
     def all_streams(self) -> list[str]:
         """Return the list of streams, by its `next`."""
-        listed = walked(lambda place: self.ask("GET", "", f"?{urlencode({'limit': 7, **place})}")[1], "streams")
+        listed = read_all_pages(lambda place: self.ask("GET", "", f"?{urlencode({'limit': 7, **place})}")[1], "streams")
         return [stream["stream"] for stream in listed]
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ def test_an_id_means_one_stream_from_end_to_end(aws: Aws, function: ModuleType, 
             return
         assert chain.ask("POST", segment)[0] == 200
         if stream_id not in kept:
-            chain.keep(stream_id, len(kept))
+            chain.write_stream(stream_id, len(kept))
             kept.append(stream_id)
         code, status = chain.ask("GET", segment)
         assert (code, status["stream"]) == (200, stream_id)

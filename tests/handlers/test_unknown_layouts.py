@@ -11,7 +11,7 @@ from handlers.store import segment_reader
 from handlers.store.control_record import LAYOUT
 from tests.handlers.aws import CONTROL, EVENTS, Memory
 from tests.handlers.store.test_stored_before import SEGMENTS, bare
-from tests.handlers.test_damaged_leases import asked, sound
+from tests.handlers.test_damaged_leases import send_request, sound
 
 WORDS = f"The control record has layout {LAYOUT + 1}, and this version knows {LAYOUT}."
 EVENT = {"received_at_ms": {"N": "1"}, "fence": {"N": "1"}, "data": {"S": "x"}}
@@ -34,14 +34,14 @@ def test_a_newer_control_record_is_refused_by_name(memory: Memory, control: Modu
     put(memory, "demo:new", layout={"N": str(LAYOUT + 1)})
     put(memory, "demo:now", layout={"N": str(LAYOUT)})
     for part in ("/events", "/gaps", "/timeline", "/cost", "/latest"):
-        code, problem = asked(control, f"/connections/{{streamId}}{part}", "demo:new")
+        code, problem = send_request(control, f"/connections/{{streamId}}{part}", "demo:new")
         assert (code, problem["detail"], "later one" in problem["fix"]) == (503, WORDS, True), part
         assert problem["type"].endswith(":unknown-layout")
-    code, status = asked(control, "/connections/{streamId}", "demo:new")
+    code, status = send_request(control, "/connections/{streamId}", "demo:new")
     assert (code, status["reason"]) == (200, "its lease cannot be read whole: layout")
-    rows = asked(control, "/connections", "")[1]["streams"]
+    rows = send_request(control, "/connections", "")[1]["streams"]
     assert {row["stream"]: "layout" in (row["reason"] or "") for row in rows} == {"demo:new": True, "demo:now": False}
-    assert asked(control, "/connections/{streamId}", "demo:new", "DELETE")[0] == 202
+    assert send_request(control, "/connections/{streamId}", "demo:new", "DELETE")[0] == 202
 
 
 def test_a_newer_event_is_refused_by_name(memory: Memory, control: ModuleType) -> None:
@@ -49,11 +49,11 @@ def test_a_newer_event_is_refused_by_name(memory: Memory, control: ModuleType) -
     put(memory, "demo:now")
     item = {"PK": {"S": "demo:now"}, "SK": {"S": "k"}, "position": {"S": POSITION}} | EVENT
     memory.dynamodb.put_item(TableName=EVENTS, Item=item | {"layout": {"N": "2"}})
-    code, problem = asked(control, "/connections/{streamId}/events", "demo:now")
+    code, problem = send_request(control, "/connections/{streamId}/events", "demo:now")
     words = f"The event at {POSITION} has layout 2, and this version knows 1."
     assert (code, problem["detail"]) == (503, words)
     memory.dynamodb.put_item(TableName=EVENTS, Item=item | {"encoding": {"S": "text+zstd"}, "data": {"B": b"\0"}})
-    code, problem = asked(control, "/connections/{streamId}/events", "demo:now")
+    code, problem = send_request(control, "/connections/{streamId}/events", "demo:now")
     assert (code, problem["detail"].startswith(f"The event at {POSITION} cannot be read")) == (503, True)
 
 
@@ -69,7 +69,7 @@ def test_a_newer_segment_is_refused_by_name(memory: Memory, control: ModuleType,
     put(memory, "demo:log", partitions={"N": "0"})
     item = segment()
     memory.dynamodb.put_item(TableName=EVENTS, Item=item | {"PK": {"S": segment_reader.log_key("demo:log")}} | changes)
-    code, problem = asked(control, "/connections/{streamId}/events", "demo:log")
+    code, problem = send_request(control, "/connections/{streamId}/events", "demo:log")
     assert (code, problem["detail"][1:].startswith(words[1:])) == (503, True), problem
 
 

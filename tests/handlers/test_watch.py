@@ -28,7 +28,7 @@ from handlers.watching.orphan_recovery import ExecutionDescription, release_stop
 from local.costs.stage_costs import WATCH_METRICS, measurements
 from local.service import osls
 from local.simulation.tables import MemoryDynamoDB
-from tests.handlers.aws import Aws, Client, fails_with, never_arrives
+from tests.handlers.aws import Aws, Client, drop_request, fail_with
 from tests.handlers.context import Context
 
 TABLE = "watched"
@@ -158,7 +158,7 @@ class Watched:
     @contextlib.contextmanager
     def topic_refuses(self) -> Iterator[None]:
         """Let the topic refuse every message."""
-        self.clients["sns"] = Client(self.module.client("sns"), "publish", fails_with("AuthorizationError"))
+        self.clients["sns"] = Client(self.module.client("sns"), "publish", fail_with("AuthorizationError"))
         yield
         del self.clients["sns"]
 
@@ -323,7 +323,7 @@ def test_a_message_that_the_topic_refuses_is_sent_in_the_next_run(watched: Watch
 
 def test_a_queue_that_does_not_answer_stops_nothing(watched: Watched) -> None:
     """If the dead-letter queue does not answer, its number is missing, a line reports that, and the run goes on."""
-    silent = Client(watched.aws.sqs, "get_queue_attributes", never_arrives)
+    silent = Client(watched.aws.sqs, "get_queue_attributes", drop_request)
     _ = watched.module
     watched.clients["sqs"] = silent
     assert watched.run()["dead_letters"] is None
@@ -443,7 +443,7 @@ def test_the_watch_reports_its_numbers_without_any_stream(watched: Watched) -> N
 def test_a_watch_without_its_table_reports_no_metrics(watched: Watched, operation: str) -> None:
     """A watch whose table does not answer fails and reports no numbers: it must not report that all is well."""
     watched.put("connected", **claimed(20))
-    watched.patch.setattr(watched.module, "dynamodb", Client(watched.dynamodb, operation, never_arrives))
+    watched.patch.setattr(watched.module, "dynamodb", Client(watched.dynamodb, operation, drop_request))
     with pytest.raises(StoreUnavailable, match=r"ReadTimeoutError$"):
         watched.run()
     assert watched.capsys.readouterr().out == ""

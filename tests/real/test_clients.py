@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from handlers.api.openapi.document import document
-from handlers.fleet.wanted import LINES, TOML
+from handlers.fleet.fleet_document import LINES, TOML
 from tests.local.support import PROJECT
 
 PYTHON = '''

@@ -108,7 +108,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
             # The other lane's function, if there is one, continues to store until it sees the stop.
             def arrived() -> bool:
-                queue.extend(json.loads(body) for body in rigs.drained(sqs, url))
+                queue.extend(json.loads(body) for body in rigs.receive_all(sqs, url))
                 seen.update(stored=keys(service), called=keys(service, CALLS), calls=list(calls))
                 called = set[str]().union(*(of(call["events"]) for call in seen["calls"]))
                 try:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from handlers import errors
-from handlers.upgrade.deployed import UpgradeRefused
+from handlers.upgrade.deployed_versions import UpgradeRefused
 from local import stages
 from states_language import load
 from states_language.definition import practices

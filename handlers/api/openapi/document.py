@@ -12,11 +12,11 @@ from typing import Any
 from handlers.api import event_pages, gaps, problems, routes, sinks, status
 from handlers.api.answers import JSON
 from handlers.api.openapi.schemas import INSTANT, Schema, ref, schemas
-from handlers.api.own_order import MOST
+from handlers.api.own_time_order import MOST
 from handlers.api.problems import Problem
 from handlers.api.queries import Listing
-from handlers.deliver.operating import COMMANDS
-from handlers.fleet.wanted import LINES, TOML
+from handlers.deliver.sink_commands import COMMANDS
+from handlers.fleet.fleet_document import LINES, TOML
 from handlers.profile.addresses import STREAM_ID_LENGTH
 
 VERSION = "3.1.0"

@@ -10,7 +10,7 @@ from typing import Any
 
 from handlers.api import problems
 from handlers.api.event_pages import BY_KEY
-from handlers.api.own_order import ORDER
+from handlers.api.own_time_order import ORDER
 from handlers.api.status_words import CLAIMED
 from handlers.connection.gap_record import DELIVERED, FAILED, LOST, OPEN, PARTLY, REPAIRED
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from tests.chaos.real.shapes import INTERVAL_MS, KINDS, Journal, Kind
 
 Span = tuple[int, int]
@@ -94,14 +94,14 @@ def lost(case: Case) -> Iterator[str]:
     if untold:
         yield f"{len(untold)} of {len(missing)} missing events lie in no gap, {_runs(untold)}"
     elif missing and case.kind.resumes:
-        yield f"{counted(len(missing), 'event')} missing that the upstream would have sent again, {_runs(missing)}"
+        yield f"{plural(len(missing), 'event')} missing that the upstream would have sent again, {_runs(missing)}"
 
 
 def twice(case: Case) -> Iterator[str]:
     """No event is stored twice."""
     again = sorted(number for number, times in Counter(case.told.stored).items() if times > 1)
     if again:
-        yield f"{counted(len(again), 'event')} stored twice, {_runs(again)}"
+        yield f"{plural(len(again), 'event')} stored twice, {_runs(again)}"
 
 
 def torn(case: Case) -> Iterator[str]:
@@ -114,7 +114,7 @@ def torn(case: Case) -> Iterator[str]:
 def vanished(case: Case) -> Iterator[str]:
     """An event that was shown once is still there in the end."""
     if gone := sorted({*case.told.seen} - {*case.told.stored}):
-        yield f"{counted(len(gone), 'event')} shown, and gone since, {_runs(gone)}"
+        yield f"{plural(len(gone), 'event')} shown, and gone since, {_runs(gone)}"
 
 
 def order(case: Case) -> Iterator[str]:

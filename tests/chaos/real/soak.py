@@ -23,7 +23,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import plural
 from handlers.aws.lambda_environment import now_ms
 from local.permissions import guard
 from states_language.server.journals import Journals
@@ -155,8 +155,8 @@ class Soak:
             self.scene.broken.append(f"not connected again within {RECOVERED_WITHIN_S:g} s: {', '.join(waiting)}")
         self.troubles = [span for span in self.troubles if span[0] < since_ms] + [(since_ms, now_ms())]
         self.say(
-            f"{counted(sum(len(told.seen) for told in self.told.values()), 'event')}; "
-            f"{counted(len(waiting), 'stream')} not connected"
+            f"{plural(sum(len(told.seen) for told in self.told.values()), 'event')}; "
+            f"{plural(len(waiting), 'stream')} not connected"
         )
 
     def collect(self) -> None:
@@ -193,10 +193,10 @@ class Soak:
         held = "Nothing lost outside a gap, nothing twice, nothing torn, and no status contradicts the journal."
         print(
             *(f"BROKEN {sentence}" for sentence in broken),
-            f"{counted(sum(self.done.values()), 'fault')}: {faults}.",
-            f"{counted(stored, 'event')} stored, {sum(len(one.missing) for one in cases)} missing, "
-            f"{counted(gaps, 'gap')}, {counted(read, 'reading')} of a status.",
-            f"{counted(len(broken), 'contradiction')}." if broken else held,
+            f"{plural(sum(self.done.values()), 'fault')}: {faults}.",
+            f"{plural(stored, 'event')} stored, {sum(len(one.missing) for one in cases)} missing, "
+            f"{plural(gaps, 'gap')}, {plural(read, 'reading')} of a status.",
+            f"{plural(len(broken), 'contradiction')}." if broken else held,
             sep="\n",
         )
         return int(bool(broken))

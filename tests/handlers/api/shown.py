@@ -50,6 +50,7 @@ def shown(
     held = Lease(**(fields | {"expires_at_ms": NOW + 1} | lease))
     records = Records(
         held, cursor, saved_ms, connections, losses, rest, is_all, kept_since_ms, damage,
-        keeps_ms=keeps_ms, is_once=is_once, repairs=[(loss, loss.repair) for loss in losses if loss.repair is not None],
+        upstream_keeps_ms=keeps_ms, is_once=is_once,
+        repairs=[(loss, loss.repair) for loss in losses if loss.repair is not None],
     )  # fmt: skip
     return answer("demo", records, NOW, DEAD_AFTER_MS, RETRIES)

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.api.answers import WIDTH, conditional, laid_out
+from handlers.api.answers import WIDTH, conditional_answer, format_json
 
 HEADERS = {"Content-Type": "application/json", "Cache-Control": "no-cache", "Vary": "Accept"}
 LEAVES = st.none() | st.booleans() | st.integers() | st.text()
@@ -18,7 +18,7 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_the_layout_keeps_the_value_and_its_lines_are_short(value: Any) -> None:
     """The layout is the same JSON value; a line longer than the width holds only one member."""
-    text = laid_out(value)
+    text = format_json(value)
     assert json.loads(text) == value
     for line in text.split("\n"):
         if len(line) > WIDTH:
@@ -34,7 +34,7 @@ def test_a_value_that_does_not_fit_has_a_line_for_each_member() -> None:
     """A value that fits is one line; a value that does not has a line for each of its members."""
     fits = {"a": "x" * (WIDTH - len('  "m": {"a": ""},'))}
     long = {"a": "x" * (WIDTH - len('    {"a": ""},') + 1)}
-    assert laid_out({"m": fits, "n": [long, {}]}).split("\n") == [
+    assert format_json({"m": fits, "n": [long, {}]}).split("\n") == [
         "{",
         f'  "m": {json.dumps(fits)},',
         '  "n": [',
@@ -45,7 +45,7 @@ def test_a_value_that_does_not_fit_has_a_line_for_each_member() -> None:
         "  ]",
         "}",
     ]
-    assert laid_out({"message": "No."}) == '{"message": "No."}'
+    assert format_json({"message": "No."}) == '{"message": "No."}'
 
 
 def answer(body: str, status: int = 200) -> dict[str, object]:
@@ -55,7 +55,7 @@ def answer(body: str, status: int = 200) -> dict[str, object]:
 
 def tag_of(body: str) -> str:
     """Return the ETag of the function's answer."""
-    tag = conditional(answer(body), "")["headers"]["ETag"]
+    tag = conditional_answer(answer(body), "")["headers"]["ETag"]
     assert isinstance(tag, str)
     return tag
 
@@ -72,16 +72,16 @@ def test_two_answers_have_one_tag_if_they_are_the_same(first: str, second: str) 
 def test_a_list_of_tags_matches_if_it_contains_the_answers(others: list[str], at: int, is_weak: bool) -> None:
     """A list with the answer's tag, weak or not, gives a 304 with no body and only the headers that a cache needs."""
     own = ("W/" if is_weak else "") + tag_of("{}")
-    assert conditional(answer("{}"), ", ".join(others)) == {
+    assert conditional_answer(answer("{}"), ", ".join(others)) == {
         **answer("{}"),
         "headers": {**HEADERS, "ETag": tag_of("{}")},
     }
     kept = {"Cache-Control": "no-cache", "ETag": tag_of("{}"), "Vary": "Accept"}
     expected = {"statusCode": 304, "headers": kept, "body": ""}
-    assert conditional(answer("{}"), ", ".join([*others[:at], own, *others[at:]])) == expected
-    assert conditional(answer("{}"), " * ") == expected
+    assert conditional_answer(answer("{}"), ", ".join([*others[:at], own, *others[at:]])) == expected
+    assert conditional_answer(answer("{}"), " * ") == expected
 
 
 def test_a_refusal_has_no_tag() -> None:
     """A refusal is sent whole, whatever the client has."""
-    assert conditional(answer("{}", 404), "*") == answer("{}", 404)
+    assert conditional_answer(answer("{}", 404), "*") == answer("{}", 404)

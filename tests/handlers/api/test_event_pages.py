@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.api.answers import laid_out
-from handlers.api.event_pages import MOST, PAGE_BYTES, page, shown
+from handlers.api.answers import format_json
+from handlers.api.event_pages import MOST, PAGE_BYTES, event_json, page
 from handlers.store.event_items import Entry, StoredEvent
 
 LAMBDA_BYTES = 6_291_556
@@ -41,7 +41,7 @@ def test_pages_hold_everything_once_and_fit_into_an_answer(bodies: list[str | by
     while True:
         # What the reader returns after the last position.
         answer = page("s", left[:limit], limit, lambda: False)
-        assert len(json.dumps({"statusCode": 200, "body": laid_out(answer)})) <= LAMBDA_BYTES
+        assert len(json.dumps({"statusCode": 200, "body": format_json(answer)})) <= LAMBDA_BYTES
         keys += [event["position"] for event in answer["events"]]
         if answer["next"] is None:
             break
@@ -53,7 +53,7 @@ def test_a_page_of_many_small_events_fits_into_an_answer() -> None:
     """A page of a thousand small events fits into Lambda's answer, with the line ends and indents of its layout."""
     full = page("s", entries(["x" * (PAGE_BYTES // MOST - 190)] * MOST), MOST, lambda: False)
     assert len(full["events"]) == MOST
-    assert PAGE_BYTES < len(json.dumps({"statusCode": 200, "body": laid_out(full)})) <= LAMBDA_BYTES
+    assert PAGE_BYTES < len(json.dumps({"statusCode": 200, "body": format_json(full)})) <= LAMBDA_BYTES
 
 
 def test_a_body_that_no_answer_holds_is_left_out() -> None:
@@ -61,7 +61,7 @@ def test_a_body_that_no_answer_holds_is_left_out() -> None:
     too_large = '"' * (PAGE_BYTES // 4 + 1)
     (event,) = page("s", entries([too_large]), 1, lambda: False)["events"]
     assert (event["left_out"], "data" in event) == ("table", False)
-    assert shown(stored(1, None, "s/a/b"))["left_out"] == "s/a/b"
+    assert event_json(stored(1, None, "s/a/b"))["left_out"] == "s/a/b"
 
 
 def test_a_page_ends_when_it_is_late() -> None:

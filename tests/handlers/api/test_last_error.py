@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from handlers.api.answers import at
+from handlers.api.answers import to_iso
 from handlers.connection.backoff import Backoff
 from tests.handlers.api.shown import DEAD_AFTER_MS, NOW, connection, shown
 
@@ -31,18 +31,18 @@ def test_the_last_error_names_its_row_of_failures_and_the_next_try() -> None:
     rows += [refused(2, 600_000), refused(3, 999_000, "A")]
     detail = "503 Service Unavailable"
     why = {"message": f"refused: {detail}; {LATER_WORDS}", "cause": "refused", "http_status": 503, "detail": detail}
-    where = {"at": at(999_000), "since": at(500_000), "failures": 3, "lane": "A", "fence": 3}
-    again = {"tried_again_at": at(LATER_MS), "tried_again_by": None, "final_at": None, "over_at": None}
+    where = {"at": to_iso(999_000), "since": to_iso(500_000), "failures": 3, "lane": "A", "fence": 3}
+    again = {"tried_again_at": to_iso(LATER_MS), "tried_again_by": None, "final_at": None, "over_at": None}
     assert error(*rows, rest=Backoff("http", 2, LATER_MS)) == {**why, **where, **again}
     # A POST begins a new row: the stream was not tried while it was stopped or rejected.
     rows[1] = replace(rows[1], execution="before")
     again = error(*rows, started_at_ms=990_000)
-    assert (again["failures"], again["since"]) == (1, at(999_000))
+    assert (again["failures"], again["since"]) == (1, to_iso(999_000))
 
 
 FAILED_MS = NOW - 1_000
 LATER = Backoff("http", 1, LATER_MS)
-WITHIN = {"tried_again_by": at(FAILED_MS + 25_000)}
+WITHIN = {"tried_again_by": to_iso(FAILED_MS + 25_000)}
 STOPPED = "not tried again: a stop is requested"
 
 
@@ -50,9 +50,15 @@ STOPPED = "not tried again: a stop is requested"
     ("connections", "rest", "lease", "words", "instant"),
     [
         # A recorded back-off, else the machine's own and its limit, else nothing.
-        ([{}], LATER, {}, LATER_WORDS, {"tried_again_at": at(LATER_MS)}),
+        ([{}], LATER, {}, LATER_WORDS, {"tried_again_at": to_iso(LATER_MS)}),
         ([{}], Backoff(), {}, "next try soon", WITHIN),
-        ([{"error": "StreamThrottled"}], Backoff(), {}, "next try soon", {"tried_again_by": at(FAILED_MS + 300_000)}),
+        (
+            [{"error": "StreamThrottled"}],
+            Backoff(),
+            {},
+            "next try soon",
+            {"tried_again_by": to_iso(FAILED_MS + 300_000)},
+        ),
         ([{}], Backoff("http", 1, NOW), {}, "next try soon", WITHIN),
         # An instant that has passed is not shown, and nothing where the machine has no Retrier.
         ([{"saved_ms": 1, "seen_ms": NOW - 30_000}], Backoff("http", 1, NOW - 1), {}, "", {}),
@@ -72,7 +78,7 @@ STOPPED = "not tried again: a stop is requested"
             LATER,
             {},
             "reconnected since",
-            {"over_at": at(510_000)},
+            {"over_at": to_iso(510_000)},
         ),
     ],
 )
@@ -102,7 +108,7 @@ def test_a_status_without_a_name_is_shown_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "over_at", "words"), [("ended", at(610_000), "reconnected since"), ("stopped", None, STOPPED)]
+    ("how", "over_at", "words"), [("ended", to_iso(610_000), "reconnected since"), ("stopped", None, STOPPED)]
 )
 def test_an_error_is_over_once_the_upstream_has_ended_the_stream(how: str, over_at: str | None, words: str) -> None:
     """An error is over once the upstream ends the stream by its answer; a stop ends no error."""
@@ -152,7 +158,11 @@ def test_the_last_error_is_that_of_an_execution_that_failed() -> None:
     met = refused(1, 7, error="StreamRejected", http_status=401)
     for ending in ("StreamRejected", "StreamEnded"):
         shown_error = error(met, **RELEASED, ending=ending)
-        assert (shown_error["lane"], shown_error["at"], shown_error["detail"]) == ("B", at(7), "401 Unauthorized")
+        assert (shown_error["lane"], shown_error["at"], shown_error["detail"]) == (
+            "B",
+            to_iso(7),
+            "401 Unauthorized",
+        )
     cause = '{"errorMessage": "the profile \\"a\\" is wrong\\n", "errorType": "InvalidRequest", "requ'
     wrong = 'the profile "a" is wrong\\n'
     for ending, said, words, what in (
@@ -162,7 +172,14 @@ def test_the_last_error_is_that_of_an_execution_that_failed() -> None:
     ):
         shown_error = error(met, **RELEASED, ending=ending, ending_cause=said)
         message = f"{what}; not tried again: start it to continue"
-        fields = {"message": message, "cause": ending, "at": at(8), "since": at(8), "failures": 1, "detail": words}
+        fields = {
+            "message": message,
+            "cause": ending,
+            "at": to_iso(8),
+            "since": to_iso(8),
+            "failures": 1,
+            "detail": words,
+        }
         no_instant = ("tried_again_at", "tried_again_by", "final_at", "over_at")
         assert shown_error == {**fields, **dict.fromkeys((*no_instant, "http_status", "lane", "fence"))}
     assert error(**RELEASED | {"ended_at_ms": 0}, ending="RenewalFailed")["at"] is None  # it was unreadable
@@ -177,7 +194,7 @@ def test_a_refusal_that_may_pass_has_the_instant_when_it_is_final() -> None:
     forbidden = refused(1, NOW - 1_000, http_status=403)
     shown_error = error(forbidden, rest=row)
     words = f"refused: 403 Forbidden; {LATER_WORDS}, rejected if the refusals continue"
-    assert (shown_error["message"], shown_error["final_at"]) == (words, at(LATER_MS + 9))
+    assert (shown_error["message"], shown_error["final_at"]) == (words, to_iso(LATER_MS + 9))
     assert error(forbidden, fence=2, rest=row)["message"].endswith(
         "trying again now, rejected if the refusals continue"
     )

@@ -7,13 +7,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from handlers.api import event_pages, part_places
-from handlers.api.part_pages import merged
+from handlers.api.part_pages import merge_pages
 from handlers.api.queries import PageRequest
 from handlers.profile.addresses import MOST_PARTS, part_ids, tag_of
 from handlers.store.event_items import Entry, StoredEvent
 from streamkeeper.following import LATE_MS, Following
 from tests.examples import examples
-from tests.handlers.api_requests import walked
+from tests.handlers.api_requests import read_all_pages
 
 PARTS = part_ids("prices", "abcdefgh")
 Page = dict[str, Any]
@@ -46,7 +46,7 @@ class Upstreams:
             return event_pages.page(part_id, left, request.limit, lambda: False)
 
         assert not after or event_pages.LISTING.place.fullmatch(after)
-        return merged(
+        return merge_pages(
             "prices", self.ids, PageRequest(after, limit), "events", read, lambda one: str(one["received_at"])
         )
 
@@ -99,7 +99,7 @@ def test_stored_events_of_all_parts_come_in_order_of_arrival(
 ) -> None:
     """Events that are all stored come in order of arrival across parts and pages, even past pages of expired events."""
     upstreams = Upstreams([(part, wait_ms, 0, has_expired) for part, wait_ms, _, has_expired in came], parts)
-    pages = walked(lambda place: upstreams.page(place.get("after", ""), limit, upstreams.end_ms), "events")
+    pages = read_all_pages(lambda place: upstreams.page(place.get("after", ""), limit, upstreams.end_ms), "events")
     received = [one["received_at"] for one in pages]
     assert received == sorted(received)
     assert len(received) == sum(not has_expired for *_, has_expired in came)
@@ -117,9 +117,9 @@ def test_a_follower_has_each_event_though_a_part_stores_it_late(
     before: set[str] = set()
     while at_ms < upstreams.end_ms + 3 * LATE_MS:
         page = upstreams.page(following.after(at_ms), limit, at_ms)
-        place = part_places.read(following.place)
+        place = part_places.read_places(following.place)
         kept += [one["key"] for one in following.take(page, at_ms)]
-        later = part_places.read(following.place)
+        later = part_places.read_places(following.place)
         assert all(later.get(part, "") >= place[part] for part in place)
         if following.is_behind:
             continue
@@ -148,7 +148,9 @@ def test_an_answer_has_room_for_the_largest_events_of_each_part() -> None:
     keys: list[str] = []
     after: str | None = ""
     while after is not None:
-        page = merged("prices", PARTS[:3], PageRequest(after, 8), "events", read, lambda one: str(one["received_at"]))
+        page = merge_pages(
+            "prices", PARTS[:3], PageRequest(after, 8), "events", read, lambda one: str(one["received_at"])
+        )
         assert 1 <= len(page["events"]) <= 2
         keys += [one["key"] for one in page["events"]]
         after = page["next"]
@@ -159,8 +161,8 @@ def test_a_place_has_each_part_by_its_tag() -> None:
     """A position names each part by its tag, first the event's own part, and has room for the most parts."""
     places = {tag_of(f"prices:{n}"): f"{n:015d}/{1:012d}/{n:012d}" for n in range(MOST_PARTS)}
     first = tag_of("prices:3")
-    place = part_places.written(places, first)
-    assert part_places.read(place) == places
+    place = part_places.places_text(places, first)
+    assert part_places.read_places(place) == places
     assert place.startswith(f"{part_places.PARTS}{first}")
     assert event_pages.LISTING.place.fullmatch(place)
-    assert (part_places.written({}), part_places.read("")) == ("", {})
+    assert (part_places.places_text({}), part_places.read_places("")) == ("", {})

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.api.answers import at
+from handlers.api.answers import to_iso
 from handlers.api.connection_records import Connection, Records
 from handlers.api.last_error import Retries
 from handlers.api.status import page
@@ -39,7 +39,7 @@ WHOLE = {
 
 def ends(opened_ms: int, seen_ms: int, closed_ms: int | None) -> dict[str, str | None]:
     """Return when a lane's connection was opened, seen and closed, in the form of the answer."""
-    return {"opened_at": at(opened_ms), "seen_at": at(seen_ms), "closed_at": at(closed_ms)}
+    return {"opened_at": to_iso(opened_ms), "seen_at": to_iso(seen_ms), "closed_at": to_iso(closed_ms)}
 
 
 def test_a_running_stream_is_shown_whole() -> None:
@@ -116,8 +116,8 @@ def test_a_running_stream_with_a_problem_has_a_reason(
     # The list has only the largest unit of a length, so that it seldom changes.
     short = (reason or "").partition(" for ")[0]
     assert found["verdict"] == f"Connected 15 min.{f' {short[:1].upper()}{short[1:]}.' if short else ''}"
-    assert found["last_event_at"] == at(max(fields.get("event_ms", 0), more.get("logged_ms", 0)) or None)
-    assert found["ids_restarted_at"] == at(records.epoch.since_ms or None)
+    assert found["last_event_at"] == to_iso(max(fields.get("event_ms", 0), more.get("logged_ms", 0)) or None)
+    assert found["ids_restarted_at"] == to_iso(records.epoch.since_ms or None)
 
 
 KILLED = {"seen_ms": NOW - DEAD_AFTER_MS - 1}
@@ -202,7 +202,7 @@ def test_a_lane_that_has_not_connected_since_the_last_start_waits(ended_by: str)
 def gap(from_ms: int, to_ms: int, cause: str, *, state: str = OPEN) -> dict[str, Any]:
     """Return a gap in the form of the answer."""
     length = {"length_ms": to_ms - from_ms, "state": state, "events": 0 if state == DELIVERED else None}
-    return {"from_at": at(from_ms), "to_at": at(to_ms), "cause": cause, **length}
+    return {"from_at": to_iso(from_ms), "to_at": to_iso(to_ms), "cause": cause, **length}
 
 
 def test_gaps_have_their_lengths_and_causes() -> None:
@@ -215,7 +215,7 @@ def test_gaps_have_their_lengths_and_causes() -> None:
         expires_at_ms=0,
     )
     assert coverage["coverage"] == WHOLE | {
-        "since": at(0),
+        "since": to_iso(0),
         "connected_since_at": None,
         "connections": 3,
         "connected_percent": 88.8,
@@ -229,7 +229,7 @@ def test_gaps_have_their_lengths_and_causes() -> None:
         ],
     }
     assert coverage["counts"]["ends"] == {"refused": 1, "reset": 1, "stalled": 1, "unheard": 1}
-    assert coverage["last_error"]["at"] == at(899_000)
+    assert coverage["last_error"]["at"] == to_iso(899_000)
 
 
 @pytest.mark.parametrize(("lasted_ms", "rate"), [(1, None), (999, None), (1_000, 814.0)])
@@ -267,7 +267,7 @@ def test_a_loss_of_the_upstream_is_a_gap_beside_a_connection() -> None:
     # Missing are 100 s to 250 s and 10 s more, of 900 s; in 50 s of it no connection was open.
     assert coverage["missing"] == {"intervals": 3, "seconds": 160.0, "events": None}
     assert (coverage["complete_percent"], coverage["connected_percent"]) == (82.2222, 94.4444)
-    assert coverage["connected_since_at"] == at(250_000)
+    assert coverage["connected_since_at"] == to_iso(250_000)
 
 
 def test_a_loss_from_before_the_last_start_is_not_of_this_coverage() -> None:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from handlers.api.answers import at
+from handlers.api.answers import to_iso
 from handlers.api.connection_records import Connection, Connections, Records
 from handlers.api.figures import coverage, percent
 from handlers.api.status_words import status
-from handlers.api.verdict import since, spelled
+from handlers.api.verdict import length_words, with_instant
 from handlers.connection.gap_record import DELIVERED, FAILED, LOST, OPEN, Gap, Repair
 from handlers.connection.lease import Lease
 from tests.examples import examples
@@ -201,7 +201,7 @@ def test_each_state_of_a_stream_has_its_verdict(
 )
 def test_a_viewer_puts_the_instant_in_place_of_a_length(words: str, drawn: str) -> None:
     """A viewer replaces the length of something that goes on with its instant, wherever the verdict has one."""
-    assert since(words, "16:08") == drawn
+    assert with_instant(words, "16:08") == drawn
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_the_instant_of_a_verdict_is_a_field_beside_it(
     connections: list[Connection], more: dict[str, Any], since_ms: int | None
 ) -> None:
     """The verdict's instant is null if older records could change it; for a stream never connected it is the start."""
-    assert shown(*connections, **more)["since_at"] == at(since_ms)
+    assert shown(*connections, **more)["since_at"] == to_iso(since_ms)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_the_instant_of_a_verdict_is_a_field_beside_it(
 )
 def test_a_length_has_its_two_largest_units(lasted_ms: int, words: str) -> None:
     """A length has its two largest units; a second unit of zero is left out."""
-    assert spelled(lasted_ms) == words
+    assert length_words(lasted_ms) == words
 
 
 def test_a_percentage_is_rounded_down() -> None:
@@ -283,7 +283,7 @@ def drawn(given_steps: Steps, is_open: bool) -> tuple[list[Connection], int]:
 def test_events_that_wait_to_be_stored_are_not_complete(waits_ms: int, complete: float) -> None:
     """Events that wait longer than a lease are not complete, although their function's record was just written."""
     body = shown(connection(1, "B", 100_000, seen_ms=NOW - waits_ms, saved_ms=NOW))["coverage"]
-    since_at = None if complete == 100 else at(NOW - waits_ms)
+    since_at = None if complete == 100 else to_iso(NOW - waits_ms)
     assert (body["complete_percent"], body["connected_percent"], body["waiting_since_at"]) == (complete, 100, since_at)
     assert body["missing"] == {"intervals": 0, "seconds": 0, "events": 0}
 
@@ -305,7 +305,7 @@ def test_a_connection_that_catches_up_does_not_hide_what_waits(caught_up_ms: int
     older = connection(1, "A", 100_000, seen_ms=stuck_ms, saved_ms=NOW)
     asked = {"resumed": True, "since_ms": stuck_ms, "live_ms": caught_up_ms, "heard_ms": NOW}
     body = shown(older, connection(2, "B", NOW - 100, seen_ms=NOW, saved_ms=NOW, **asked))["coverage"]
-    assert body["waiting_since_at"] == (at(stuck_ms) if waits else None)
+    assert body["waiting_since_at"] == (to_iso(stuck_ms) if waits else None)
 
 
 def test_an_upstream_that_closes_every_three_seconds_is_complete() -> None:
@@ -380,4 +380,4 @@ def test_a_stop_and_the_next_start_change_no_history(
     opened_ms = start_ms - (start_ms - now_ms) // 2
     rows.append(connection(9, "A", opened_ms, None, execution=OTHER, since_ms=2, seen_ms=start_ms + 5))
     known = figures(rows, [], start_ms + 5, **started, connected_token=9)
-    assert (known["since"], known["connections"], known["gaps"]) == (at(opened_ms), 1, [])
+    assert (known["since"], known["connections"], known["gaps"]) == (to_iso(opened_ms), 1, [])

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from handlers.api import dead_letter_pages, repair_route, routes
-from handlers.api.answers import at
+from handlers.api.answers import to_iso
 from handlers.api.bill import bill, cost, rates
 from handlers.api.connection_records import Records
-from handlers.api.control_stage import Asked
+from handlers.api.control_stage import ApiCall
 from handlers.api.queries import BadQuery
-from handlers.api.views import current, graph, machine, timeline
+from handlers.api.views import current_states, graph, machine, timeline
 from handlers.connection.inputs import LOG
 from handlers.connection.lease import Lease
 from handlers.deliver.arrivals import Arrivals, Entry
@@ -27,8 +27,8 @@ from handlers.store.control_table import Table
 from local.service import osls
 from local.stack import read_stack
 from tests.handlers.api.shown import DEAD_AFTER_MS, NOW, connection
-from tests.handlers.api_requests import asked, connected, events_of
-from tests.handlers.aws import CONTROL, Aws, Memory, never_arrives
+from tests.handlers.api_requests import events_of, send_request, write_connected_stream
+from tests.handlers.aws import CONTROL, Aws, Memory, drop_request
 from tests.handlers.context import Context
 
 HOUR_MS = 3_600_000
@@ -38,7 +38,7 @@ _NAMES_ALONE: tuple[list[str], ...] = ([], ["http://www.w3.org/2000/svg"])
 
 def view(control: ModuleType, name: str, stream_id: str = "demo") -> tuple[int, Any]:
     """Return the status and the JSON of a view of a stream."""
-    return asked(control, "GET", stream_id, resource=f"/connections/{{streamId}}/{name}")
+    return send_request(control, "GET", stream_id, resource=f"/connections/{{streamId}}/{name}")
 
 
 def records(*connections: Any, **lease: Any) -> Records:
@@ -49,7 +49,7 @@ def records(*connections: Any, **lease: Any) -> Records:
 
 def test_the_timeline_has_each_lane_of_the_last_hour(memory: Memory, control: ModuleType) -> None:
     """A connection ends at its function's last sign of life; a connection that ended before the hour is left out."""
-    connected(memory)
+    write_connected_stream(memory)
     shown = view(control, "timeline")[1]
     assert ([one["fence"] for one in shown["connections"]], shown["is_repairable"]) == ([1], False)
     old, first, second = (
@@ -62,8 +62,16 @@ def test_the_timeline_has_each_lane_of_the_last_hour(memory: Memory, control: Mo
     assert (body["from_at"], body["to_at"]) == ("1970-01-01T04:00:01.000Z", "1970-01-01T05:00:01.000Z")
     names = ("lane", "fence", "claimed_at", "opened_at", "until_at", "is_open", "ended_by")
     rows = [
-        ("A", 2, at(5 * HOUR_MS - 50), at(5 * HOUR_MS), at(5 * HOUR_MS + 200), False, "taken_over"),
-        ("B", 3, at(5 * HOUR_MS + 100), at(5 * HOUR_MS + 100), at(now_ms), True, None),
+        (
+            "A",
+            2,
+            to_iso(5 * HOUR_MS - 50),
+            to_iso(5 * HOUR_MS),
+            to_iso(5 * HOUR_MS + 200),
+            False,
+            "taken_over",
+        ),
+        ("B", 3, to_iso(5 * HOUR_MS + 100), to_iso(5 * HOUR_MS + 100), to_iso(now_ms), True, None),
     ]
     counts = [{"stored": 3, "duplicates": 0}, {"stored": 0, "duplicates": 1}]
     assert body["connections"] == [
@@ -80,13 +88,13 @@ def test_the_cost_follows_from_the_rates(memory: Memory, control: ModuleType) ->
     run = [connection(number, "A", NOW - 1_000, stored=500, claimed_ms=NOW - 1_000) for number in (1, 2)]
     given = records(*run, started_at_ms=NOW - 1_000)
     for stored in ("items", "items without an order", "log"):
-        body = cost("demo", replace(given, stored_as=stored), NOW, DEAD_AFTER_MS)
+        body = cost("demo", replace(given, storage_form=stored), NOW, DEAD_AFTER_MS)
         usd = 1_000 / HOUR_MS * known["stream_hour_usd"] + known["million_events_usd"][stored] / 1000
         assert (body["about_usd"], body["events"], body["stored_as"]) == (round(usd, 6), 1000, stored)
         # The forecast is a month of such seconds.
         assert body["forecast_month_usd"] == round(usd * 730 * HOUR_MS / 1_000, 2)
     # One stream of a hundred in a function; docs/costs.md has 0.0794 US dollars a month.
-    shared = cost("demo", replace(records(started_at_ms=NOW - HOUR_MS), together=100), NOW, DEAD_AFTER_MS)
+    shared = cost("demo", replace(records(started_at_ms=NOW - HOUR_MS), group_size=100), NOW, DEAD_AFTER_MS)
     assert (shared["forecast_month_usd"], shared["parts"]["events_usd"]) == (0.08, 0)
     half = Records(Lease(execution="x", started_at_ms=NOW - 2_000), None, None, run, is_all=False)
     assert cost("demo", half, NOW, DEAD_AFTER_MS)["events"] == 2000
@@ -102,7 +110,7 @@ def test_the_cost_follows_from_the_rates(memory: Memory, control: ModuleType) ->
         "so_far_usd": cost("demo", over, NOW, DEAD_AFTER_MS)["about_usd"],
         "forecast_month_usd": 0.0,
     }
-    connected(memory)
+    write_connected_stream(memory)
     code, body = view(control, "cost")
     assert (code, body["events"]) == (200, 5)
 
@@ -144,14 +152,14 @@ def test_a_state_that_was_entered_and_not_left_is_current() -> None:
         {"type": "WaitStateEntered", "stateEnteredEventDetails": {"name": "Wait B"}},
         {"type": "ParallelStateEntered", "stateEnteredEventDetails": {"name": "Lanes"}},
     ]
-    assert current(newest_first) == ["Lanes", "Connect B", "Wait A"]
+    assert current_states(newest_first) == ["Lanes", "Connect B", "Wait A"]
     over = {"status": "FAILED", "executionArn": "arn:mine"}
     assert machine("demo", over, definition(), newest_first)["current"] == []
 
 
 def test_the_newest_events_come_after_the_latest_place(memory: Memory, control: ModuleType) -> None:
     """The latest place is before the last hundred events of an index or the last four segments of a log, else null."""
-    connected(memory)
+    write_connected_stream(memory)
     assert view(control, "latest") == (200, {"stream": "demo", "after": None})
     events = [StreamEvent(f"k{n}", "x", None, None, f"{n}", n) for n in range(130)]
     memory.store().write("demo", 1, 0, events)
@@ -188,7 +196,7 @@ def delivery(memory: Memory, control: ModuleType, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(control.stage, "functions", lambda *_, **__: made)
     profile = 'address = "https://example.org"\nframing = "sse"\ndeliver = [{ s3 = "lake" }, { sqs = "a.fifo" }]\n'
     (control.stage.settings.streams_dir / "demo.toml").write_text(profile)
-    connected(memory)
+    write_connected_stream(memory)
     return made
 
 
@@ -204,8 +212,8 @@ def test_a_sink_is_shown_while_the_profile_names_it(
         record = SinkRecord(sink, number=noted.number, done=1, delivered=1, failed=4, waits="away", newest_ms=3_000)
         SinkRecords(table).save(Place("demo", sink), record)
     monkeypatch.setattr(control.stage, "now_ms", lambda: 9_000)
-    shown = asked(control, "GET", "demo", resource="/connections/{streamId}/sinks")[1]["sinks"]
-    assert shown == asked(control, "GET", "demo")[1]["delivery"]
+    shown = send_request(control, "GET", "demo", resource="/connections/{streamId}/sinks")[1]["sinks"]
+    assert shown == send_request(control, "GET", "demo")[1]["delivery"]
     assert [(row["sink"], row["waiting"], row["lag_ms"], row["waits"]) for row in shown] == [
         ("s3:lake", 2, 5_999, "away"),
         ("sqs:a.fifo", 0, 0, None),
@@ -216,7 +224,9 @@ def test_a_command_to_a_sink_is_checked_and_handed_on(control: ModuleType, deliv
     """The delivery function gets a valid command; an invalid one is refused by the name of its parameter."""
 
     def post(**query: str) -> tuple[int, Any]:
-        return asked(control, "POST", "demo", resource="/connections/{streamId}/sinks", queryStringParameters=query)
+        return send_request(
+            control, "POST", "demo", resource="/connections/{streamId}/sinks", queryStringParameters=query
+        )
 
     assert post(do="pause", sink="s3:lake")[0] == 200
     assert post(do="replay", sink="sqs:a.fifo", **{"from": "1970-01-01T00:00:02Z"})[0] == 200
@@ -248,20 +258,20 @@ def test_a_dry_run_of_a_repair_names_the_failure(
     """A dry run reports a repair function that is busy, failed or is late; parts share the available time."""
     profile = 'address = "https://example.org"\nframing = "sse"\nrepair = { address = "https://example.org/old" }\n'
     (control.stage.settings.streams_dir / "demo.toml").write_text(profile)
-    connected(memory)
+    write_connected_stream(memory)
     resource = "/connections/{streamId}/repair"
 
     def dry_run(invoke: Any) -> tuple[int, Any]:
         monkeypatch.setattr("handlers.api.repair_route._functions", lambda _left_s: SimpleNamespace(invoke=invoke))
-        return asked(control, "POST", resource=resource, queryStringParameters={"dry_run": "true"})
+        return send_request(control, "POST", resource=resource, queryStringParameters={"dry_run": "true"})
 
     busy = {"Payload": io.BytesIO(b'{"status": "busy"}')}
     assert dry_run(lambda **_: busy) == (409, {"detail": "The gaps of this profile are being repaired now."})
     failed = {"Payload": io.BytesIO(b"{}"), "FunctionError": "Unhandled"}
     assert dry_run(lambda **_: failed) == (502, {"detail": "The repair function failed."})
-    code, late = dry_run(lambda **_: never_arrives(print))
+    code, late = dry_run(lambda **_: drop_request(print))
     assert (code, late["detail"]) == (400, "The dry run takes longer than 17 s.")
-    request = Asked("demo", "demo", {"dry_run": "true"}, {})
+    request = ApiCall("demo", "demo", {"dry_run": "true"}, {})
     with pytest.raises(BadQuery, match="takes longer than 17 s"):
         repair_route.answer(control.stage, request, ends_s=time.monotonic())
 
@@ -279,14 +289,14 @@ def test_the_whole_queue_is_seen_and_given_back_in_few_requests(aws: Aws) -> Non
         released.append(aws.sqs.change_message_visibility_batch(**more)["Successful"])
 
     sqs = SimpleNamespace(**locals())
-    messages, is_all = dead_letter_pages.received(sqs, aws.queue_url, lambda: False)
+    messages, is_all = dead_letter_pages.receive_messages(sqs, aws.queue_url, lambda: False)
     assert (len(messages), is_all, [len(some) for some in released]) == (23, True, [10, 10, 3])
     assert len(aws.dead_letters()) == 23
 
 
 def test_dead_letters_of_a_stream_are_listed_and_stay(aws: Aws, function: ModuleType) -> None:
     """The list spans several SQS answers, leaves out other streams and foreign messages, and can be read again."""
-    connected(aws)
+    write_connected_stream(aws)
     bodies: list[Any] = [
         {"stream": "demo", "fence": 1, "reason": "too large", "key": f"k{n}", "part": 1, "parts": 1, "event": {}}
         for n in range(12)

@@ -26,7 +26,7 @@ from handlers.connection.steps import Invocation
 from handlers.framing.websocket import CLOSE, PING, PONG, TEXT, encoded_frame
 from handlers.profile.messages import MOST_PART_CHARACTERS
 from handlers.profile.parse import parse
-from handlers.profile.secret_references import Reference, place
+from handlers.profile.secret_references import Reference, placeholder_reference
 from tests.handlers.connection.managers import DEADLINE_MS, MARGIN_MS, MINE, keys
 
 SUBSCRIBED = {"op": "subscribed"}
@@ -475,7 +475,7 @@ def test_a_ticket_fills_places_of_messages_and_is_not_shown() -> None:
     token = {"kind": "client_credentials", "address": "https://a.example", "id": "i", "secret": "${secret:key}"}
     ticket = {"address": "https://a.example/key", "path": "$.key"}
     manager = talking(subscribe=[login], token=token, ticket=ticket)
-    places = {place("ticket"): "k{name}", place("token"): "t0k"}
+    places = {placeholder_reference("ticket"): "k{name}", placeholder_reference("token"): "t0k"}
     effects = manager.handle(30, Opened(101, places=places))
     assert sent(effects) == [{"op": "login", "key": "k{name}", "bearer": "t0k"}]
     ended = manager.handle(40, says({"op": "no", "text": "t0k is not k{name}"}))

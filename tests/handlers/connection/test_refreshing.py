@@ -15,7 +15,7 @@ from handlers.run.refresh_tokens import RefreshTokens
 from local.simulation.tables import MemoryDynamoDB
 from local.upstreams.auth_servers import CLIENT, REFRESH, SECRET, PlayedAuth
 from tests.examples import examples
-from tests.handlers.aws import answer_is_lost, never_arrives, passes
+from tests.handlers.aws import carry_out, drop_request, lose_answer
 from tests.handlers.profile.profiles import profile
 
 ADDRESS = "https://auth.example/token"
@@ -41,7 +41,7 @@ class Table:
 
     def __getattr__(self, name: str) -> Any:
         def call(**parameters: Any) -> Any:
-            way = self.draws.choice((never_arrives, answer_is_lost)) if self.draws.random() < self.share else passes
+            way = self.draws.choice((drop_request, lose_answer)) if self.draws.random() < self.share else carry_out
             return way(getattr(self.memory, name), **parameters)
 
         return call

@@ -47,7 +47,7 @@ def fifo(sqs: Any, name: str) -> str:
     return url
 
 
-def drained(sqs: Any, url: str) -> list[str]:
+def receive_all(sqs: Any, url: str) -> list[str]:
     bodies = []
     while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
         for message in messages:
@@ -59,7 +59,7 @@ def drained(sqs: Any, url: str) -> list[str]:
 def _sqs(endpoint: str | None, name: str) -> tuple[Target, Callable[[], list[dict[str, Any]]]]:
     sqs = client("sqs", endpoint)
     url = fifo(sqs, f"{name}.fifo")
-    return Target("sqs", f"{name}.fifo"), lambda: flat(drained(sqs, url))
+    return Target("sqs", f"{name}.fifo"), lambda: flat(receive_all(sqs, url))
 
 
 def _eventbridge(endpoint: str | None, name: str) -> tuple[Target, Callable[[], list[dict[str, Any]]]]:
@@ -69,7 +69,7 @@ def _eventbridge(endpoint: str | None, name: str) -> tuple[Target, Callable[[], 
     arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     events.put_rule(Name=name, EventBusName=name, EventPattern=json.dumps({"source": ["streamkeeper"]}))
     events.put_targets(Rule=name, EventBusName=name, Targets=[{"Id": "1", "Arn": arn}])
-    return Target("eventbridge", name), lambda: [json.loads(body)["detail"] for body in drained(sqs, url)]
+    return Target("eventbridge", name), lambda: [json.loads(body)["detail"] for body in receive_all(sqs, url)]
 
 
 def _kinesis(endpoint: str | None, name: str) -> tuple[Target, Callable[[], list[dict[str, Any]]]]:

@@ -9,7 +9,7 @@ from handlers.deliver.arrivals import KEEP_DAYS
 from handlers.deliver.bells import Place
 from handlers.deliver.contract import Message, Order, Promises, Refusal
 from handlers.deliver.delivery_records import SinkRecord
-from handlers.deliver.operating import Command
+from handlers.deliver.sink_commands import Command
 from handlers.deliver.worker import Letter
 from handlers.framing.events import StreamEvent
 from handlers.profile.deliver_field import Target

@@ -6,7 +6,7 @@ from typing import Any
 from handlers.deliver.bells import Place
 from handlers.deliver.delivery_metrics import NAMES, document, lag_document
 from handlers.deliver.delivery_records import SinkRecord
-from handlers.deliver.operating import Lag
+from handlers.deliver.sink_commands import Lag
 from handlers.deliver.worker import Worked
 from handlers.run.connection_metrics import By
 from local.costs import stage_costs

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from handlers.deliver.bells import Place
 from handlers.deliver.contract import Message, Order, Promises, Refusal, Tools
-from handlers.deliver.operating import Command
 from handlers.deliver.sending import LONGEST_REST_MS
+from handlers.deliver.sink_commands import Command
 from handlers.deliver.sinks import s3
 from handlers.errors import StoreUnavailable
 from handlers.profile.deliver_field import Target

@@ -44,7 +44,7 @@ def test_a_queue_gets_an_event_with_any_character(endpoint: str) -> None:
     url = rigs.fifo(queues, "any.fifo")
     event = message("a", "1")._replace(text=json.dumps(data, ensure_ascii=False))
     assert sqs.send([event], Target("sqs", "any.fifo"), Tools(lambda _: queues, str, lambda: 0)) == {}
-    (body,) = rigs.drained(queues, url)
+    (body,) = rigs.receive_all(queues, url)
     assert (json.loads(body), {"\ufffe", "\uffff"} & {*body}) == (data, set())
 
 
@@ -56,7 +56,7 @@ def test_an_event_above_the_queues_limit_is_poison(endpoint: str) -> None:
     large = message("b", "2")._replace(text="x" * 2049)
     refused = sqs.send([message("a", "1"), large], Target("sqs", "small.fifo"), Tools(lambda _: queues, str, lambda: 0))
     assert refused == {1: Refusal("too large for the queue: 2049 bytes of 2048", is_final=True)}
-    assert [json.loads(body)["key"] for body in rigs.drained(queues, url)] == ["1"]
+    assert [json.loads(body)["key"] for body in rigs.receive_all(queues, url)] == ["1"]
 
 
 @pytest.mark.parametrize("size", [2049, 300_000])

@@ -15,14 +15,14 @@ from unittest.mock import Mock
 import pytest
 from botocore.exceptions import ClientError
 
-from handlers.api.fleet_routes import put, shown
+from handlers.api.fleet_routes import apply_document, progress_json
 from handlers.api.status_words import MOVED, NOT_TWICE
 from handlers.errors import StoreUnavailable
+from handlers.fleet.fleet_document import LINES, read
 from handlers.fleet.fleet_records import DONE, FleetRecords
 from handlers.fleet.fleet_round import STARTING_AGAIN, Round
 from handlers.fleet.fleet_steps import MOST_ROUNDS, Ports, step
-from handlers.fleet.turns import Outcome, StreamRequest
-from handlers.fleet.wanted import LINES, read
+from handlers.fleet.request_pacing import Outcome, StreamRequest
 from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.context import Killed
 
@@ -155,7 +155,7 @@ def test_a_pattern_without_a_match_is_reported() -> None:
     world = World({"a:1": "running"})
     world.begin("!aa:*")
     world.apply()
-    answer = shown(world.records.read(), 1, is_dry=False)
+    answer = progress_json(world.records.read(), 1, is_dry=False)
     assert (answer["message"], answer["left"]) == ("No stream that was ever started matches: nothing was changed.", 0)
 
 
@@ -223,10 +223,10 @@ def test_a_large_document_is_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
 def test_before_the_first_document_nothing_is_applied() -> None:
     """Before the first PUT, GET answers "never applied"; in the first round "applying", for no negative time."""
     records = World().records
-    answer = shown(records.read(), 1, is_dry=False)
+    answer = progress_json(records.read(), 1, is_dry=False)
     assert (answer["state"], answer["not_yet"], answer["begun_at"]) == ("never applied", [], None)
     records.prepare(read("prices", LINES), "execution", 9_000)
-    answer = shown(records.begin("execution"), 1, is_dry=False)
+    answer = progress_json(records.begin("execution"), 1, is_dry=False)
     assert (answer["state"], answer["not_yet"], answer["seconds"]) == ("applying", [], 0)
 
 
@@ -303,7 +303,9 @@ def test_a_put_that_fails_replaces_nothing_or_is_carried_out(failure: Exception)
             start_execution=partial(call, lambda name, _into=started, **_: _into.append(name)),
         )
         with suppress(Killed, StoreUnavailable):
-            put(FleetRecords(clients, CONTROL), read("t", LINES), Mock(return_value=clients), MACHINE, 0, is_dry=False)
+            apply_document(
+                FleetRecords(clients, CONTROL), read("t", LINES), Mock(return_value=clients), MACHINE, 0, is_dry=False
+            )
         for execution in (*(f"{MACHINE}:{name}" for name in started), ME):
             world.apply(execution.replace(":stateMachine:", ":execution:"))
         wanted = {"t"} if started else {"s:1", "s:2", "s:3"}

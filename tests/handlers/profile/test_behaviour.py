@@ -27,7 +27,10 @@ def test_the_cursor_goes_where_the_profile_says() -> None:
 def test_a_cursor_that_no_header_can_carry_is_left_out(cursor: str | None) -> None:
     """An empty cursor, or a cursor with a line end, is not sent, and the request does not count as resumed."""
     parsed = profile(resume={"header": "Last-Event-ID"})
-    assert ("last-event-id" in request_of(parsed, "demo", cursor).headers, parsed.asks(cursor)) == (False, False)
+    assert ("last-event-id" in request_of(parsed, "demo", cursor).headers, parsed.is_resumption(cursor)) == (
+        False,
+        False,
+    )
 
 
 def test_compression_is_requested_only_by_profiles_that_set_it() -> None:
@@ -111,7 +114,7 @@ def test_a_cursor_is_moved_and_spelled_as_the_profile_says() -> None:
     assert request_of(moved, "demo", "41").address.endswith("from=rev-42")
     assert request_of(moved, "demo", "4a").address.endswith("from=rev-4a")
     assert request_of(moved, "demo", "first").address.endswith("from=first")
-    assert [moved.asks(cursor) for cursor in ("41", "first", "", None)] == [True, False, False, False]
+    assert [moved.is_resumption(cursor) for cursor in ("41", "first", "", None)] == [True, False, False, False]
     minutes = profile(resume={"query": "backfill_minutes", "pattern": "5"})
     assert request_of(minutes, "demo", "123").address.endswith("backfill_minutes=5")
 
@@ -136,7 +139,7 @@ def test_an_instant_is_requested_some_time_earlier(cursor: str, asked: str) -> N
 def test_a_profile_may_change_the_meaning_of_a_status() -> None:
     """The profile's meaning of a status goes before the default one."""
     parsed = profile(statuses={"416": "expired", "403": "dropped", "200": "success"})
-    assert [parsed.meaning(status) for status in (200, 204, 403, 416, 429, 420, 404, 503, 408)] == [
+    assert [parsed.meaning_of_status(status) for status in (200, 204, 403, 416, 429, 420, 404, 503, 408)] == [
         "success", "ended", "dropped", "expired", "throttled", "throttled", "refused", "dropped", "dropped"
     ]  # fmt: skip
 
@@ -144,5 +147,5 @@ def test_a_profile_may_change_the_meaning_of_a_status() -> None:
 def test_several_places_name_one_event() -> None:
     """A key of several places is unambiguous; an event that lacks one of them is identified by its hash."""
     parsed = profile(key=["$.a", "$.b[-1]"], framing="ndjson")
-    assert parsed.event(Frame('{"a":"x","b":[1,2]}'), 0).key == '["x","2"]'
-    assert len(parsed.event(Frame('{"a":"x"}'), 0).key) == 64
+    assert parsed.to_event(Frame('{"a":"x","b":[1,2]}'), 0).key == '["x","2"]'
+    assert len(parsed.to_event(Frame('{"a":"x"}'), 0).key) == 64

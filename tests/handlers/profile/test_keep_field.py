@@ -39,7 +39,7 @@ def test_each_mistake_has_one_sentence() -> None:
 
 def kept(rules: Any, *frames: Frame, **fields: Any) -> list[bool]:
     parsed = profile(keep=rules, **fields)
-    return [parsed.keeps(frame) for frame in frames]
+    return [parsed.should_keep(frame) for frame in frames]
 
 
 def bodies(rules: Any, *data: Body) -> list[bool]:
@@ -98,7 +98,7 @@ def test_elements_are_kept_by_themselves_or_by_their_frame() -> None:
         ({"path": "$.c", "is": "x"}, ["1", "2", "3"]),
         ({"path": "$.c", "is": "y"}, [LEFT_OUT] * 3),
     ]:
-        events = profile(keep=rule, **fields).events(frame, 0) or []
+        events = profile(keep=rule, **fields).batch_events(frame, 0) or []
         assert [event.key for event in events] == expected
         assert [event.cursor for event in events] == ["1", "2", "3"]
 

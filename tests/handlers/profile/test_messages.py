@@ -11,7 +11,7 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
 from handlers.profile.resume import BY_MESSAGE
-from handlers.profile.secret_references import Reference, hidden
+from handlers.profile.secret_references import Reference, hide_secrets
 from handlers.profile.upstream_requests import message_of, request_of
 
 SUBSCRIBE = {"send": {"op": "subscribe", "since": "{cursor}"}, "expect": {"$.op": "subscribed"}}
@@ -119,7 +119,7 @@ def test_the_handshake_is_a_request() -> None:
     """The handshake is RFC 6455's request without the key, which each connection makes; it may have secrets."""
     said = profile(headers={"Authorization": "Bearer ${secret:key}"}, compression=True)
     request = request_of(said, "feed:EUR/USD", None, {Reference("secret", "key"): "s3cret"})
-    assert (request.method, request.address, request.upgrades) == ("GET", "https://feed.example/EUR%2FUSD?v=1", True)
+    assert (request.method, request.address, request.is_upgrade) == ("GET", "https://feed.example/EUR%2FUSD?v=1", True)
     upgrade = {"upgrade": b"websocket", "connection": b"Upgrade", "sec-websocket-version": b"13"}
     ours = {"user-agent": b"streamkeeper", "sec-websocket-extensions": b"permessage-deflate"}
     assert request.headers == upgrade | ours | {"authorization": b"Bearer s3cret"}
@@ -133,7 +133,7 @@ def test_the_cursor_may_stand_in_the_address_or_a_message() -> None:
     assert request_of(by_query, "feed:a", "7").address == "https://feed.example/a?v=1&cursor=7"
     by_message = profile(cursor="$.n", subscribe=[SUBSCRIBE])
     assert by_message.resume == BY_MESSAGE
-    assert by_message.asks("7")
+    assert by_message.is_resumption("7")
     assert request_of(by_message, "feed:a", "7").address == "https://feed.example/a?v=1"
     assert profile(cursor="$.n").resume is None
 
@@ -158,5 +158,5 @@ def test_a_secret_is_recognized_as_an_upstream_spells_it() -> None:
     spelled = json.dumps(secret)
     ways = [spelled, spelled.replace("/", r"\/"), json.dumps({"in": json.dumps(secret, ensure_ascii=False)})]
     ways += [f"<b>{escape(secret)}</b>", quote(secret), f"?k={quote_plus(secret)}&", secret[:9]]
-    assert [hidden(f"no such key: {way}", [secret]) for way in ways] == ["…"] * len(ways)
-    assert hidden(f"no such key: {secret}, {secret[:7]}", ["", secret]) == f"no such key: …, {secret[:7]}"
+    assert [hide_secrets(f"no such key: {way}", [secret]) for way in ways] == ["…"] * len(ways)
+    assert hide_secrets(f"no such key: {secret}, {secret[:7]}", ["", secret]) == f"no such key: …, {secret[:7]}"

@@ -259,7 +259,7 @@ def test_any_table_is_a_profile_or_is_refused_in_sentences(framing: str, table: 
     for cursor in (None, "", "3", "2026-01-01T00:00:00Z", "\r\n"):
         assert "s3cret" not in repr(request_of(parsed, "demo:one", cursor, values))
     for frame in (Frame("x"), Frame('{"a": [1, "2"]}', "7", "x", "7"), Frame(b"\xff")):
-        assert parsed.event(frame, 0).key or parsed.marks.kind(frame)
+        assert parsed.to_event(frame, 0).key or parsed.marks.kind(frame)
 
 
 @pytest.mark.parametrize(
@@ -274,6 +274,6 @@ def test_a_time_is_a_number_of_seconds_or_has_its_unit(written: Any, seconds: fl
 def test_a_log_has_fields_of_its_own() -> None:
     """Only a log waits before it writes, has one order, and pauses between reads; it does not compare bodies."""
     log = profile(store="log", flush_s=0.25, dedup_window_s=60)
-    assert (log.flush_ms, log.dedup_window_ms, log.read_rest_s) == (250, 60_000, 0.025)
-    rests = [profile(**fields).read_rest_s for fields in ({}, {"store": "log"}, {"store": "log", "framing": "raw"})]
+    assert (log.flush_ms, log.dedup_window_ms, log.read_wait_s) == (250, 60_000, 0.025)
+    rests = [profile(**fields).read_wait_s for fields in ({}, {"store": "log"}, {"store": "log", "framing": "raw"})]
     assert rests == [0, 0.05, 0]

@@ -6,7 +6,7 @@ import pytest
 
 from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
-from handlers.profile.repair_field import Repair, notes
+from handlers.profile.repair_field import Repair, unintended_notes
 
 STREAM = {"address": "https://s.example/e", "framing": "ndjson", "key": "$.id"}
 GIVEN = {
@@ -28,7 +28,7 @@ def read(stream: dict[str, Any] | None = None, **repair: Any) -> Repair:
     return parsed
 
 
-def wrong(stream: dict[str, Any] | None = None, **repair: Any) -> list[str]:
+def problems_of(stream: dict[str, Any] | None = None, **repair: Any) -> list[str]:
     """Return the problems of such a field."""
     try:
         read(stream, **repair)
@@ -60,7 +60,7 @@ def test_the_edges_go_into_the_address_percent_encoded_and_once() -> None:
 def test_instants_are_spelled_and_read_in_the_unit(unit: str, spelled: str, value: Any) -> None:
     """An address gets whole units; an item's time may also be a text or have a fraction."""
     repair = read(address="https://r.example/?from={from}&to={to}", time_unit=unit)
-    assert repair.time.spelled(1_800_000_000_123) == spelled
+    assert repair.time.instant_text(1_800_000_000_123) == spelled
     assert repair.time.instant_ms(value) == 1_800_000_000_123
     assert repair.time.instant_ms(None) is None
     assert repair.time.instant_ms("no instant") is None
@@ -89,7 +89,7 @@ def test_differences_from_the_stream_are_noted(stream: dict[str, Any], repair: d
     table = {name: value for name, value in (GIVEN | repair).items() if value is not None}
     profile = parse("p", STREAM | stream | {"repair": table}, {})
     assert profile.repair is not None
-    assert list(notes(profile.repair, profile.key, profile.split, profile.keep)) == note
+    assert list(unintended_notes(profile.repair, profile.key, profile.split, profile.keep)) == note
 
 
 @pytest.mark.parametrize(
@@ -126,6 +126,6 @@ def test_an_invalid_repair_is_refused_in_one_sentence(
     stream: dict[str, Any], repair: dict[str, Any], problem: str
 ) -> None:
     """The sentence names the field and a valid value."""
-    said = wrong(stream, **repair)
+    said = problems_of(stream, **repair)
     assert len(said) == 1, said
     assert said[0].startswith(problem), said

@@ -65,7 +65,7 @@ def test_a_path_into_the_element_keeps_its_spelling() -> None:
     """A path into the element is shown as the profile has it, and read in a frame of that element alone."""
     parsed = profile(framing="ndjson", split={"path": "$"}, key=["$[*].id"], cursor="$[*].at")
     assert (getattr(parsed.cursor, "text", ""), getattr(parsed.cursor, "steps", ())) == ("$[*].at", (0, "at"))
-    (first, second) = parsed.events(Frame('[{"id": 1, "at": 5}, {"id": 2, "at": 6}]'), 0) or []
+    (first, second) = parsed.batch_events(Frame('[{"id": 1, "at": 5}, {"id": 2, "at": 6}]'), 0) or []
     assert [(one.key, one.cursor) for one in (first, second)] == [('["1"]', "5"), ('["2"]', "6")]
 
 
@@ -97,7 +97,7 @@ def test_the_elements_of_a_snapshot_have_its_name() -> None:
         (SPLIT | {"name": "$.items[*].t"}, ["a", "snapshot", None]),
     ):
         parsed = profile(split=split, **fields)
-        assert [event.name for frame in frames for event in parsed.events(frame, 0) or []] == names
+        assert [event.name for frame in frames for event in parsed.batch_events(frame, 0) or []] == names
 
 
 def test_members_kept_beside_the_list_cause_no_conflict() -> None:
@@ -140,4 +140,4 @@ def test_the_place_to_resume_after_an_expired_cursor(
     assert resume.after_expiry(cursor, oldest) == expected
     following, is_lost = expected
     if is_lost and oldest is not None:
-        assert resume.spelled(following) == oldest
+        assert resume.sent_text(following) == oldest

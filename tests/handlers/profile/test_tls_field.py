@@ -37,4 +37,4 @@ def test_the_secrets_of_tls_are_read_and_never_shown() -> None:
     assert request.trust == Trust("PEM of ca", "PEM of crt", "PEM of key")
     assert "PEM" not in repr(request) + repr(request.trust)
     assert request.trust is not None
-    assert request.trust.elsewhere() == Trust("PEM of ca", beside_public=True)
+    assert request.trust.for_other_host() == Trust("PEM of ca", beside_public=True)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from handlers.profile.secret_references import Reference, place, references
+from handlers.profile.secret_references import Reference, placeholder_reference, references
 from handlers.profile.upstream_requests import request_of
 from tests.handlers.profile.profiles import EKS, TICKET, TOKEN, profile, refusal
 
@@ -102,7 +102,11 @@ def test_places_are_filled_once_in_address_header_and_body() -> None:
         ticket=TICKET | {"places": {"id": {"header": "X-Id"}}},
     )
     secrets: dict[Reference, str] = dict.fromkeys(parsed.secrets, "s")
-    secrets |= {place("token"): "T/{ticket}", place("ticket"): "a b{name}", place("ticket.id"): "../7"}
+    secrets |= {
+        placeholder_reference("token"): "T/{ticket}",
+        placeholder_reference("ticket"): "a b{name}",
+        placeholder_reference("ticket.id"): "../7",
+    }
     request = request_of(parsed, "demo:x", None, secrets)
     assert request.address == "https://example.org/..%2F7?k=a%20b%7Bname%7D&n=x"
     assert (request.headers["x-session"], request.headers["x-token"]) == (b"s-../7", b"t=T/{ticket}")

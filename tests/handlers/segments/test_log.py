@@ -23,7 +23,7 @@ from handlers.store.overflow import Objects
 from handlers.store.segment_reader import position
 from handlers.store.segment_writer import SegmentWriter
 from handlers.store.typed_values import item_key
-from tests.handlers.aws import BUCKET, Client, Counted, Memory, answer_is_lost, fails_with, is_sent_twice
+from tests.handlers.aws import BUCKET, Client, CountingClient, Memory, fail_with, lose_answer, send_twice
 from tests.handlers.connection.managers import profile
 from tests.handlers.store.events import noise
 
@@ -104,7 +104,7 @@ def test_the_first_append_reads_segments_written_since_the_opening() -> None:
     older.write(0, events(1))
     newer.read_cursor()
     older.write(1, events(2))
-    counted = Counted(world.tables)
+    counted = CountingClient(world.tables)
     newer.table._dynamodb = counted
     assert newer.write(0, events(2)) == Written(0, 1)
     assert newer.write(1, events(2, 3)) == Written(1, 1)
@@ -112,13 +112,13 @@ def test_the_first_append_reads_segments_written_since_the_opening() -> None:
     assert world.keys() == ["k1", "k2", "k3"]
 
 
-@pytest.mark.parametrize("way", [answer_is_lost, is_sent_twice])
+@pytest.mark.parametrize("way", [lose_answer, send_twice])
 def test_a_segment_that_is_sent_twice_counts_as_stored_once(way: Callable[..., Any]) -> None:
     """A client that sends a segment again finds its own; after a lost answer the next connection finds it."""
     world = World()
-    assert world.log(1, Client(world.tables, "put_item", is_sent_twice)).write(0, events(1, 2)) == Written(2, 0)
+    assert world.log(1, Client(world.tables, "put_item", send_twice)).write(0, events(1, 2)) == Written(2, 0)
     lost = world.log(2, Client(world.tables, "put_item", way))
-    if way is answer_is_lost:
+    if way is lose_answer:
         with pytest.raises(StoreUnavailable):
             lost.write(0, events(3))
     else:
@@ -164,7 +164,7 @@ def test_a_table_that_refuses_is_unavailable(call: str) -> None:
     """If the table refuses a read or a write, the store is unavailable and no event counts as stored."""
     world = World()
     with pytest.raises(StoreUnavailable):
-        world.log(1, Client(world.tables, call, fails_with("ThrottlingException"))).write(0, events(1))
+        world.log(1, Client(world.tables, call, fail_with("ThrottlingException"))).write(0, events(1))
     assert world.keys() == []
 
 
@@ -291,7 +291,7 @@ def test_the_newest_segments_are_found_at_any_size() -> None:
 
 def test_an_anchor_that_the_table_refused_is_put_with_the_next_try() -> None:
     """If the table refuses the anchor, the next try puts it first: no segment is appended without an anchor."""
-    world, refusals = World(), [fails_with("ThrottlingException")]
+    world, refusals = World(), [fail_with("ThrottlingException")]
 
     def refuses_once(call: Callable[..., Any], **parameters: Any) -> Any:
         return refusals.pop()(call, **parameters) if refusals else call(**parameters)

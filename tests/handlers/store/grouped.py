@@ -13,7 +13,7 @@ from handlers.store.group_store import GroupStore
 from handlers.store.grouped_store import GroupedStore
 from handlers.store.known_streams import GroupFunction
 from local.simulation.tables import MemoryDynamoDB
-from tests.handlers.aws import Client, passes
+from tests.handlers.aws import Client, carry_out
 
 CONTROL, GROUP, STREAM, EXECUTION, REQUEST = "control", "#1", "prices", "E1", "r1"
 NOW_MS = 1_000_000
@@ -25,7 +25,7 @@ def unanswered(client: Client, way: Callable[..., Any]) -> Iterator[None]:
     client.way = way
     with pytest.raises(StoreUnavailable):
         yield
-    client.way = passes
+    client.way = carry_out
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def claim(store: GroupedStore) -> int:
     return store.claim(STREAM, execution=EXECUTION, holder=f"B/{REQUEST}").record.lease.fence
 
 
-def shown() -> typed_values.Item:
+def heartbeat_attributes() -> typed_values.Item:
     """Return the attributes that a heartbeat writes."""
     live = {"fence": {"N": "1"}, "request_id": {"S": REQUEST}, "seen_ms": {"N": str(NOW_MS)}}
     return {"live": {"M": live}}
@@ -64,15 +64,15 @@ def record(client: Client) -> typed_values.Item:
     return item
 
 
-def connected(client: Client) -> GroupedStore:
+def connected_store(client: Client) -> GroupedStore:
     """Return a store whose function is connected to the stream, and answers for it by its heartbeats."""
     store = store_of(client)
-    store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=shown())
+    store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=heartbeat_attributes())
     assert record(client)["live"]["M"]["lag_ms"] == {"N": "8000"}
     return store
 
 
-def late(client: Client) -> GroupedStore:
+def overdue_store(client: Client) -> GroupedStore:
     """Return the store of the same function just after its heartbeat has run out, before anything has ended it."""
     GroupStore(client, CONTROL, GROUP).first_heartbeat(REQUEST, EXECUTION, store_of(client).lease.heartbeats[REQUEST])
     store = store_of(client, NOW_MS + 8_000)

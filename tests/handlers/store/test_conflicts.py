@@ -17,7 +17,7 @@ from handlers.store.conflicts import MOST_KEYS, _conflict_key
 from handlers.store.event_items import StoragePolicy, partition_keys
 from handlers.store.typed_values import MAX_ITEM_BYTES
 from tests.examples import examples
-from tests.handlers.aws import BUCKET, EVENTS, Client, Counted, Memory, fails_with, is_sent_twice
+from tests.handlers.aws import BUCKET, EVENTS, Client, CountingClient, Memory, fail_with, send_twice
 from tests.handlers.store.events import noise
 
 STREAM = "demo"
@@ -73,7 +73,7 @@ def test_both_bodies_are_stored_once_each(memory: Memory) -> None:
 
 def test_a_key_made_of_the_body_has_no_conflict_and_costs_no_read(memory: Memory) -> None:
     """Keys made of the body cost no read, and new events cost none: only refused keys are read, up to 100 a request."""
-    counted = Counted(memory.dynamodb)
+    counted = CountingClient(memory.dynamodb)
     store = memory.store(counted)
     sent = [event(str(number), "a") for number in range(60)]
     assert store.write(STREAM, 1, 0, sent, FIRST) == Written(60, 0)
@@ -103,7 +103,7 @@ def test_an_item_that_another_connection_has_just_written_is_read_consistently(m
 def test_a_read_that_is_refused_ends_the_function(memory: Memory) -> None:
     """If the read is refused, the function ends and the events come again: no unread event counts as a duplicate."""
     assert memory.store().write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
-    refused = memory.store(Client(memory.dynamodb, "batch_get_item", fails_with("ThrottlingException")))
+    refused = memory.store(Client(memory.dynamodb, "batch_get_item", fail_with("ThrottlingException")))
     with pytest.raises(StoreUnavailable, match=r"^AWS refused BatchGetItem after its retries: ThrottlingException$"):
         refused.write(STREAM, 2, 0, [event("1", "b")], BOTH)
     assert memory.store().write(STREAM, 3, 0, [event("1", "b")], BOTH) == Written(1, 0, 0, 1)
@@ -112,7 +112,7 @@ def test_a_read_that_is_refused_ends_the_function(memory: Memory) -> None:
 def test_a_put_whose_answer_was_lost_counts_as_new(memory: Memory) -> None:
     """The client's second try finds its own item, which is neither a duplicate nor a conflict."""
     assert memory.store().write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
-    twice = memory.store(Client(memory.dynamodb, "put_item", is_sent_twice))
+    twice = memory.store(Client(memory.dynamodb, "put_item", send_twice))
     assert twice.write(STREAM, 2, 0, [event("1", "b")], BOTH) == Written(1, 0, 0, 1)
 
 

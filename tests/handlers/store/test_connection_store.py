@@ -14,7 +14,7 @@ from handlers.store import control_record, typed_values
 from handlers.store.connection_store import Store
 from handlers.store.control_writes import mark_values
 from handlers.store.ledger_records import SEARCHED_CONNECTIONS, connection_item, connection_key
-from tests.handlers.aws import CONTROL, Client, Memory, answer_is_lost, never_arrives, record_gaps, save_connection
+from tests.handlers.aws import CONTROL, Client, Memory, drop_request, lose_answer, record_gaps, save_connection
 from tests.handlers.store.events import STREAM
 
 # --- the lease --------------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def test_a_claim_is_refused_while_a_stop_is_requested(memory: Memory) -> None:
 
 def test_a_claim_whose_answer_was_lost_is_recognised_by_its_holder(memory: Memory) -> None:
     """If the answer is lost and the lease names this invocation, the claim was made."""
-    lost = memory.store(Client(memory.dynamodb, "update_item", answer_is_lost))
+    lost = memory.store(Client(memory.dynamodb, "update_item", lose_answer))
     reply = lost.claim(STREAM, execution="", holder="A/1")
     assert (reply.is_done, reply.record.lease) == (True, Lease(fence=1, holder="A/1"))
 
@@ -74,11 +74,11 @@ def test_a_claim_whose_answer_was_lost_is_recognised_by_its_holder(memory: Memor
 def test_a_claim_that_never_arrived_is_store_unavailable(memory: Memory) -> None:
     """If the lease names another holder, or this holder's earlier claim, the store is unavailable."""
     claim(memory, holder="A/1")
-    never = memory.store(Client(memory.dynamodb, "update_item", never_arrives))
+    never = memory.store(Client(memory.dynamodb, "update_item", drop_request))
     for holder, after in (("B/2", 0), ("A/1", 1)):
         with pytest.raises(StoreUnavailable, match="UpdateItem"):
             never.claim(STREAM, execution="", holder=holder, after_fence=after)
-    deaf = Client(never._dynamodb, "get_item", never_arrives)
+    deaf = Client(never._dynamodb, "get_item", drop_request)
     with pytest.raises(StoreUnavailable, match="UpdateItem"):
         memory.store(deaf).claim(STREAM, execution="", holder="A/1")
     # The stream left its group and joins it again in the same function, which starts over.
@@ -398,7 +398,7 @@ def test_a_loss_that_the_other_hot_connection_did_not_have_becomes_delivered(mem
         loss = RecordLoss(fence, number, 20_000 * number, 20_001 * number, "announced_by_upstream", 4)
         store.ledger.record_loss(STREAM, loss)
     store.ledger.record_loss(STREAM, RecordLoss(3, 1, 20_500, 20_501, "announced_by_upstream", 4))
-    record_gaps(store, STREAM, 95_000, dead_after_ms=20_000, looked=3)
+    record_gaps(store, STREAM, 95_000, dead_after_ms=20_000, gaps_recorded_by=3)
     assert {place[-8:]: gap["state"] for place, gap in gaps_of(memory).items()} == {
         "1#000001": LOST,
         "2#000001": LOST,
@@ -435,7 +435,7 @@ def test_a_gap_keeps_its_beginning_once_the_record_that_sets_it_is_no_longer_rea
     shown = []
     for last in range(3, SEARCHED_CONNECTIONS + 2):
         keep(store, *([Progress(fence=last, claimed_ms=200, seen_ms=200)] if last > 3 else []))
-        record_gaps(store, STREAM, 310, dead_after_ms=20, looked=3)
+        record_gaps(store, STREAM, 310, dead_after_ms=20, gaps_recorded_by=3)
         item = memory.items(CONTROL, STREAM)["gap#000000000003"]
         shown.append((item["from_ms"], item["to_ms"], item["cause"]))
     assert set(shown) == {(95, 100, "let_go")}
@@ -451,7 +451,7 @@ def test_a_gap_keeps_its_beginning_though_the_oldest_record_that_is_read_ended_e
     keep(store, replace(lasted, fence=4, opened_ms=100, seen_ms=110, closed_ms=110))
     for last in range(4, SEARCHED_CONNECTIONS + 2):
         keep(store, *([Progress(fence=last, claimed_ms=200, seen_ms=200)] if last > 4 else []))
-        record_gaps(store, STREAM, 310, dead_after_ms=20, looked=4)
+        record_gaps(store, STREAM, 310, dead_after_ms=20, gaps_recorded_by=4)
         item = memory.items(CONTROL, STREAM)["gap#000000000004"]
         assert (item["from_ms"], item["to_ms"]) == (97, 100), last
 
@@ -470,7 +470,7 @@ def test_no_gap_appears_once_the_connection_that_covered_it_is_no_longer_read(me
         keep(
             store, Progress(last, at_ms, opened_ms=at_ms, seen_ms=at_ms + 60, closed_ms=at_ms + 60, ended_by="expired")
         )
-        record_gaps(store, STREAM, at_ms + 60, dead_after_ms=20, looked=last - 1)
+        record_gaps(store, STREAM, at_ms + 60, dead_after_ms=20, gaps_recorded_by=last - 1)
     assert gaps_of(memory) == {}
 
 
@@ -480,7 +480,7 @@ def test_a_gap_after_a_first_connection_that_was_killed_at_once_is_recorded(memo
     stopped = Progress(2, 35, opened_ms=40, seen_ms=50, closed_ms=50, ended_by="stopped")
     keep(store, Progress(1, 5, opened_ms=10, seen_ms=10), stopped)
     keep(store, Progress(3, 95, opened_ms=100, seen_ms=180, closed_ms=180, ended_by="expired"))
-    record_gaps(store, STREAM, 180, dead_after_ms=20, looked=2)
+    record_gaps(store, STREAM, 180, dead_after_ms=20, gaps_recorded_by=2)
     gap = memory.items(CONTROL, STREAM).get("gap#000000000002", {})
     assert [gap.get(name) for name in ("from_ms", "to_ms", "state")] == [10, 40, OPEN]
 
@@ -493,4 +493,4 @@ def test_a_known_gap_costs_no_write(memory: Memory) -> None:
         keep(memory.store(), progress)
     record_gaps(memory.store(), STREAM, 600, dead_after_ms=20)
     assert len(gaps_of(memory)) == 4
-    record_gaps(memory.store(Client(memory.dynamodb, "put_item", never_arrives)), STREAM, 700, dead_after_ms=20)
+    record_gaps(memory.store(Client(memory.dynamodb, "put_item", drop_request)), STREAM, 700, dead_after_ms=20)

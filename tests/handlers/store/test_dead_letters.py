@@ -14,7 +14,7 @@ from handlers.segments.known import body_sum
 from handlers.store.event_items import event_item
 from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED
 from handlers.store.typed_values import MAX_ITEM_BYTES, size_bytes
-from tests.handlers.aws import EVENTS, Aws, Client, Memory, fails_with
+from tests.handlers.aws import EVENTS, Aws, Client, Memory, fail_with
 from tests.handlers.store.events import STREAM, an_event, noise, put
 
 
@@ -69,7 +69,7 @@ def test_a_dead_letter_message_is_sent_once(memory: Memory) -> None:
 
 def test_an_event_that_dynamodb_refuses_goes_to_the_queue(memory: Memory) -> None:
     """A small event that DynamoDB refuses as invalid becomes one readable message."""
-    store = memory.store(Client(memory.dynamodb, "put_item", fails_with("ValidationException")))
+    store = memory.store(Client(memory.dynamodb, "put_item", fail_with("ValidationException")))
     assert put(store, STREAM, 3, 0, an_event(data="é")) == DEAD_LETTERED
     (message,) = memory.dead_letters()
     event = {"id": None, "name": None, "received_at_ms": 5, "encoding": "text", "data": "é"}

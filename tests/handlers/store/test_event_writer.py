@@ -16,7 +16,7 @@ from handlers.store.event_items import StoragePolicy, partition_keys
 from handlers.store.event_writer import DELAY_MOST_S, DELAY_S, DELAYS_IN_ALL_S, TRIES
 from handlers.store.typed_values import MAX_ITEM_BYTES
 from tests.examples import examples
-from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, Counted, Memory, answer_is_lost, fails_with, never_arrives
+from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, CountingClient, Memory, drop_request, fail_with, lose_answer
 from tests.handlers.store.events import STREAM, an_event, noise
 
 Statement = dict[str, Any]
@@ -64,7 +64,7 @@ def test_an_event_is_stored_with_its_frames_fields(memory: Memory) -> None:
 
 def test_pending_events_take_as_few_requests_as_possible(memory: Memory) -> None:
     """One event is a put; sixty are three batches of at most 25 statements, numbered in order."""
-    counted = Counted(memory.dynamodb)
+    counted = CountingClient(memory.dynamodb)
     assert memory.store(counted).write(STREAM, 1, 0, events(0)) == Written(1, 0)
     assert (counted.requests, counted.statements) == (["put_item"], [1])
     assert memory.store(counted).write(STREAM, 1, 1, events(*range(1, 61))) == Written(60, 0)
@@ -77,7 +77,7 @@ def test_pending_events_take_as_few_requests_as_possible(memory: Memory) -> None
 
 def test_a_batch_stays_small_in_bytes(memory: Memory) -> None:
     """A request holds two events of 300 KB, 400 in base64, because a function of 128 MB holds several of its size."""
-    counted = Counted(memory.dynamodb)
+    counted = CountingClient(memory.dynamodb)
     assert memory.store(counted).write(STREAM, 1, 0, events(*range(7), data=noise(300_000))) == Written(7, 0)
     assert counted.requests == ["batch_execute_statement"] * 3 + ["put_item"]
     assert counted.statements == [2, 2, 2, 1]
@@ -101,7 +101,7 @@ def test_each_statement_of_a_batch_has_its_own_outcome(memory: Memory) -> None:
 def test_only_throttled_statements_are_sent_again(memory: Memory, code: str) -> None:
     """Only refused statements are sent again, with full jitter; a success without an answer is no duplicate."""
     odd = answers(lambda place: ("", code, f"!{code}")[place % 3], lambda place: code if place else "")
-    counted = Counted(Client(memory.dynamodb, "batch_execute_statement", odd))
+    counted = CountingClient(Client(memory.dynamodb, "batch_execute_statement", odd))
     assert memory.store(counted).write(STREAM, 1, 0, events(*range(9))) == Written(9, 0)
     pairs = zip(counted.requests, counted.statements, strict=True)
     batches = [count for name, count in pairs if name == "batch_execute_statement"]
@@ -149,23 +149,23 @@ def test_a_statement_that_is_refused_goes_to_the_queue_alone(memory: Memory) -> 
 
 def test_a_batch_that_is_refused_as_a_whole_is_written_one_by_one(memory: Memory) -> None:
     """If a batch is refused as a whole, each event is written alone, and only a refused one is at fault."""
-    store = memory.store(Client(memory.dynamodb, "batch_execute_statement", fails_with("ValidationException")))
+    store = memory.store(Client(memory.dynamodb, "batch_execute_statement", fail_with("ValidationException")))
     assert store.write(STREAM, 1, 0, events(1, 2)) == Written(2, 0)
 
 
 def test_any_other_refusal_is_store_unavailable(memory: Memory) -> None:
     """The sentence has AWS's code and request id and no data, for statements, writes and reads."""
     codes = ("ProvisionedThroughputExceededException", "InternalServerError", "AccessDeniedException")
-    ways = [(fails_with(code), f"refused PutItem after its retries: {code}") for code in codes]
-    for way, words in (*ways, (never_arrives, "did not answer PutItem: ReadTimeoutError")):
+    ways = [(fail_with(code), f"refused PutItem after its retries: {code}") for code in codes]
+    for way, words in (*ways, (drop_request, "did not answer PutItem: ReadTimeoutError")):
         with pytest.raises(StoreUnavailable, match=f"^AWS {words}$"):
             memory.store(Client(memory.dynamodb, "put_item", way)).write(STREAM, 1, 0, events(1))
     with pytest.raises(StoreUnavailable, match=r"^AWS did not answer GetItem: ReadTimeoutError$"):
-        memory.store(Client(memory.dynamodb, "get_item", never_arrives)).read_lease(STREAM)
+        memory.store(Client(memory.dynamodb, "get_item", drop_request)).read_lease(STREAM)
     denied = Client(memory.dynamodb, "batch_execute_statement", answers(lambda _place: "AccessDenied"))
     with pytest.raises(StoreUnavailable, match=r"^AWS refused BatchExecuteStatement: AccessDenied, request AWS2$"):
         memory.store(denied).write(STREAM, 1, 0, events(1, 2))
-    lost = Client(memory.dynamodb, "batch_execute_statement", answer_is_lost)
+    lost = Client(memory.dynamodb, "batch_execute_statement", lose_answer)
     with pytest.raises(StoreUnavailable, match=r"^AWS did not answer BatchExecuteStatement: ReadTimeoutError$"):
         memory.store(lost).write(STREAM, 1, 0, events(1, 2))
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.api.answers import at
+from handlers.api.answers import to_iso
 from handlers.connection.effects import Claim, GoToLog, Heartbeat, Progress, Write
 from handlers.connection.inputs import LOG, LONGEST_WAIT_MS, Layout, Written
 from handlers.connection.steps import Invocation
@@ -21,7 +21,7 @@ from handlers.store.event_reader import SETTLES_MS, newest_ms, place_before_newe
 from handlers.store.overflow import Objects
 from handlers.store.stream_records import StreamRecords
 from streamkeeper.following import Following
-from tests.handlers.aws import Client, Counted
+from tests.handlers.aws import Client, CountingClient
 from tests.handlers.connection.managers import profile
 from tests.handlers.context import Killed
 from tests.handlers.segments import test_log
@@ -96,7 +96,7 @@ def test_the_log_knows_earlier_items_and_all_events_are_read_as_one_sequence(fie
     assert [world.shown(3, one) for one in positions] == [keys[n:] for n in range(1, 9)]
     world.now_ms += 2 * LONGEST_WAIT_MS
     later = world.connection(**fields)
-    client = Counted(world.tables)
+    client = CountingClient(world.tables)
     assert world.write(later, 1, 4, 9) == Written(1, 2)
     assert world.write(world.connection(client, **fields), 2, 9, 10) == Written(1, 2)
     assert "batch_execute_statement" not in client.requests
@@ -122,7 +122,7 @@ def test_the_log_is_read_once_the_items_have_settled() -> None:
         after = following.after(world.now_ms)
         entries = [*world.reader.entries(STREAM, world.layout, world.now_ms, after, 3)]
         shown = [
-            {"position": entry.position, "received_at": at(entry.event.received_at_ms), "key": entry.event.key}
+            {"position": entry.position, "received_at": to_iso(entry.event.received_at_ms), "key": entry.event.key}
             for entry in entries
             if entry.event is not None
         ]

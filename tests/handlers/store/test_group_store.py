@@ -13,7 +13,7 @@ from handlers.store.control_record import cursor_attributes, to_record
 from handlers.store.control_writes import mark_values
 from handlers.store.group_store import FORGOTTEN_MS, GroupStore, live_of_member, member_lease
 from local.simulation.tables import MemoryDynamoDB
-from tests.handlers.aws import Client, never_arrives
+from tests.handlers.aws import Client, drop_request
 from tests.handlers.store.grouped import (
     CONTROL,
     EXECUTION,
@@ -22,10 +22,10 @@ from tests.handlers.store.grouped import (
     REQUEST,
     STREAM,
     client,
-    connected,
-    late,
+    connected_store,
+    heartbeat_attributes,
+    overdue_store,
     record,
-    shown,
     store_of,
     unanswered,
 )
@@ -84,8 +84,8 @@ def test_a_log_stream_is_behind_by_the_events_that_its_log_lacks(came: list[tupl
 @pytest.mark.parametrize(("died_s", "status"), [(2, "stopping"), (8, "stopped")])
 def test_a_stream_that_leaves_a_dead_function_counts_as_disconnected(client: Client, died_s: int, status: str) -> None:
     """The stream is connected until its last heartbeat runs out, not until the function's limit, minutes later."""
-    store = connected(client)
-    late(client)
+    store = connected_store(client)
+    overdue_store(client)
     now_ms = NOW_MS + died_s * 1_000
     later = store_of(client, now_ms)
     later.refresh([record(client)])
@@ -98,12 +98,13 @@ def test_a_stream_that_leaves_a_dead_function_counts_as_disconnected(client: Cli
 
 def test_a_connection_that_reads_on_after_the_end_renews_without_the_group(client: Client) -> None:
     """The connection saves cursor and lease itself, or the ended stream would count as connected until the limit."""
-    store = connected(client)
+    store = connected_store(client)
     other = store_of(client)
     other.refresh([record(client)])
     assert other.record_stream_end(STREAM, "1", "StreamEnded", "ended") == ""
     seen = [
-        store.heartbeat(STREAM, 1, NOW_MS + 8_000, shown() | cursor_attributes(text, 1, NOW_MS)) for text in ("4", "5")
+        store.heartbeat(STREAM, 1, NOW_MS + 8_000, heartbeat_attributes() | cursor_attributes(text, 1, NOW_MS))
+        for text in ("4", "5")
     ]
     assert [reply.is_done for reply in seen] == [True, True]
     assert (record(client)["cursor"], record(client)["expires_at_ms"]) == ({"S": "5"}, {"N": str(NOW_MS + 8_000)})
@@ -111,8 +112,8 @@ def test_a_connection_that_reads_on_after_the_end_renews_without_the_group(clien
 
 def test_a_function_whose_own_heartbeat_has_run_out_takes_no_turn(client: Client) -> None:
     """A function whose heartbeat has run out takes no turn: the next function may take it at once and open too."""
-    connected(client).release(STREAM, 1, shown())
-    store, limit_ms = late(client), NOW_MS + 60_000
+    connected_store(client).release(STREAM, 1, heartbeat_attributes())
+    store, limit_ms = overdue_store(client), NOW_MS + 60_000
     turn = mark_values(2, limit_ms, REQUEST)
     claimed = store.claim(STREAM, execution=EXECUTION, holder=f"B/{REQUEST}", after_fence=1, turn=turn)
     taken = store.take_turn(STREAM, 2, limit_ms, NOW_MS + 8_000, request_id=REQUEST)
@@ -121,10 +122,10 @@ def test_a_function_whose_own_heartbeat_has_run_out_takes_no_turn(client: Client
 
 def test_a_function_does_not_end_itself(client: Client) -> None:
     """A function whose own heartbeat has run out does not mark itself as ended when it lets a finished stream go."""
-    store = connected(client)
-    with unanswered(client, never_arrives):
-        store.release(STREAM, 1, shown())
-    assert late(client).record_stream_end(STREAM, "1", "StreamEnded", "stopped") == ""
+    store = connected_store(client)
+    with unanswered(client, drop_request):
+        store.release(STREAM, 1, heartbeat_attributes())
+    assert overdue_store(client).record_stream_end(STREAM, "1", "StreamEnded", "stopped") == ""
     assert not GroupStore(client, CONTROL, GROUP).read().heartbeats[REQUEST].is_ended
 
 
@@ -145,7 +146,7 @@ def test_a_stream_that_has_joined_again_is_not_let_go(client: Client, group: str
 
     This holds too if the function had read the new POST while the connection was still being closed.
     """
-    store = connected(client)
+    store = connected_store(client)
     client.put_item(TableName=CONTROL, Item=record(client) | {"group": {"S": group}, "joined": {"S": "2"}})
     assert store.record_stream_end(STREAM, listed, "StreamEnded", "stopped") == anew
     assert (record(client)["group"], "ending" in record(client)) == ({"S": group}, False)
@@ -156,7 +157,7 @@ def test_a_stream_that_a_newer_function_claimed_is_let_go_only_if_it_is_stopped(
     client: Client, is_stopped: bool, joined: str
 ) -> None:
     """A newer function's stream stays, because that function may be connected; a stopped stream is let go."""
-    store = connected(client)
+    store = connected_store(client)
     claimed = {"group_fence": {"N": "2"}, "stop": {"BOOL": is_stopped}}
     client.put_item(TableName=CONTROL, Item=record(client) | claimed)
     assert store.record_stream_end(STREAM, "1", "StreamRejected", "403") == joined

@@ -13,7 +13,7 @@ from handlers.store import control_record
 from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import Rounds, Turn
 from tests.examples import examples
-from tests.handlers.aws import CONTROL, Client, Counted, Memory
+from tests.handlers.aws import CONTROL, Client, CountingClient, Memory
 from tests.permission_edges import own_requests
 
 NOW_MS = 1_800_000_000_000
@@ -75,7 +75,7 @@ def filled(memory: Memory, ids: list[str]) -> Memory:
 
 def test_a_page_costs_one_request_at_any_place(filled: Memory, ids: list[str]) -> None:
     """A page is one request, whatever its place: with any number of streams, no record before or after it is read."""
-    client = Counted(filled.dynamodb)
+    client = CountingClient(filled.dynamodb)
     leases = Leases(client, CONTROL)
     assert leases.started_streams("demo:0139", 100) == ids[140:]
     assert leases.started_streams("demo:0100", 7) == ids[101:108]
@@ -90,7 +90,7 @@ def test_a_page_is_filled_past_streams_that_were_never_started(filled: Memory, i
 
 def test_a_check_reads_a_hundred_held_streams_a_request(filled: Memory, ids: list[str]) -> None:
     """A check reads a hundred held streams a request, besides the list, and no record of a stream without a holder."""
-    client = Counted(filled.dynamodb)
+    client = CountingClient(filled.dynamodb)
     seen = Rounds(Leases(client, CONTROL), 1, Turn(1000)).check(NOW_MS, lambda: False)
     assert (seen.is_whole, seen.wanted, seen.missing, list(seen.away_ms)) == (True, 120, 120, ids[::2])
     assert client.requests == ["query", "batch_get_item", "batch_get_item"]
@@ -120,7 +120,7 @@ def test_pages_miss_no_stream_that_was_there_throughout(filled: Memory, ids: lis
         generation = {"N": str(data.draw(st.integers(2, 9)))}
         fill(filled, [lease(stream_id, held=kind != "release", generation=generation)])
 
-    shown = walk(Leases(Counted(filled.dynamodb, change), CONTROL), limit)
+    shown = walk(Leases(CountingClient(filled.dynamodb, change), CONTROL), limit)
     assert shown == sorted(set(shown))
     assert [one for one in ids if one not in touched] == [one for one in shown if one in ids and one not in touched]
     fill(filled, [lease(stream_id, held=True) for stream_id in touched & set(ids)])
@@ -186,7 +186,7 @@ def test_a_check_that_is_refused_midway_begins_again_at_the_same_place(
         if name == "batch_get_item" and groups.count(name) == 3:
             raise StoreUnavailable("refused")
 
-    rounds = Rounds(Leases(Counted(memory.dynamodb, refuse_the_third), CONTROL), 1, Turn(1))
+    rounds = Rounds(Leases(CountingClient(memory.dynamodb, refuse_the_third), CONTROL), 1, Turn(1))
     with pytest.raises(StoreUnavailable):
         rounds.check(NOW_MS, lambda: False)
     assert list(rounds.check(NOW_MS, lambda: False).away_ms) == names
@@ -197,7 +197,7 @@ def test_a_check_that_is_refused_midway_begins_again_at_the_same_place(
 def test_a_late_check_also_stops_among_streams_without_a_holder(memory: Memory) -> None:
     """A late check also stops after a page of streams without a holder, and the next one goes on after it."""
     fill(memory, [*(lease(f"x{number}", held=False) for number in range(3)), lease("y", held=True)])
-    client = Counted(Client(memory.dynamodb, "query", lambda call, **asked: call(**asked, Limit=3)))
+    client = CountingClient(Client(memory.dynamodb, "query", lambda call, **asked: call(**asked, Limit=3)))
     rounds = Rounds(Leases(client, CONTROL), 1, Turn(1))
     looks = [rounds.check(NOW_MS, lambda: True) for _ in range(2)]
     assert [(look.is_whole, list(look.away_ms)) for look in looks] == [(False, []), (True, ["y"])]

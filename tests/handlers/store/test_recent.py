@@ -12,7 +12,7 @@ from handlers.store import typed_values
 from handlers.store.leases import NEWEST
 from handlers.store.stream_records import StreamRecords
 from tests.examples import examples
-from tests.handlers.aws import CONTROL, Counted, Memory, save_connection
+from tests.handlers.aws import CONTROL, CountingClient, Memory, save_connection
 
 RETRIES = Retries(60_000, 90_000)
 NOW_MS, DEAD_MS, STEP_MS = 10_000_000, 15_000, 10_000
@@ -96,7 +96,7 @@ def test_a_healthy_stream_costs_the_list_no_request_of_its_own(memory: Memory) -
     ids = [f"well:{number:02d}" for number in range(22)]
     for stream_id in ids:
         made(memory, stream_id, ["relieved"] * (NEWEST + 1))
-    client = Counted(memory.dynamodb)
+    client = CountingClient(memory.dynamodb)
     shown = listed(StreamRecords(client, CONTROL), ids)
     assert [one["status"] for one in shown] == ["running"] * len(ids)
     assert client.requests == ["batch_get_item"] * 3

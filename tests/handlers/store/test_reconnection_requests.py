@@ -13,7 +13,7 @@ from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.steps import Invocation
 from handlers.profile.parse import parse
 from local.simulation.tables import MemoryDynamoDB
-from tests.handlers.aws import Counted
+from tests.handlers.aws import CountingClient
 from tests.handlers.connection.managers import event
 from tests.handlers.scripted import Script, World, plain_store
 
@@ -51,7 +51,7 @@ def requested(*tries: Script, retry: bytes = b"", **fields: Any) -> list[str]:
         sent.append((performer.now_ms, UPSTREAM, UPSTREAM))
         return scripts.pop(0)
 
-    performer = World(plain_store(Counted(MemoryDynamoDB("events", "control"), note)), opens)
+    performer = World(plain_store(CountingClient(MemoryDynamoDB("events", "control"), note)), opens)
     profile = parse(
         "demo",
         {"address": "https://upstream.invalid", "framing": "sse", "end": {"event": "end"}, "reconnect_tries": 5}

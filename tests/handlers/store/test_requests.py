@@ -28,7 +28,7 @@ from handlers.store.ledger_records import GAP, SEARCHED_CONNECTIONS
 from local.costs.units import item_bytes
 from local.simulation.shared_tasks import store_on
 from local.simulation.tables import MemoryDynamoDB
-from tests.handlers.aws import Counted
+from tests.handlers.aws import CountingClient
 from tests.handlers.connection.managers import connected, drained, fresh, profile
 
 NAMES = {"events_table": "events", "control_table": "control", "dead_letter_queue": "queue"}
@@ -36,7 +36,7 @@ STREAM = "demo"
 EXECUTION = "arn:aws:states:us-east-1:123456789012:execution:streamkeeper-prod-connections:"
 
 
-class Table(Counted):
+class Table(CountingClient):
     """The control table in memory, which keeps its requests and the keys of its writes."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from handlers.framing.events import StreamEvent
 from handlers.store.event_items import Entry, StoragePolicy
 from handlers.store.event_reader import EventReader, key_of_position, position_of
 from handlers.store.stream_records import StreamRecords
-from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, Memory, answer_is_lost, is_sent_twice
+from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, Memory, lose_answer, send_twice
 from tests.handlers.segments.test_log import STREAM, World
 from tests.handlers.store.events import noise
 
@@ -114,7 +114,7 @@ def test_a_log_stays_in_order() -> None:
 
 def test_a_claim_whose_answer_is_lost_returns_the_new_order(memory: Memory) -> None:
     """If a claim's answer is lost, the record that is read back has its order; a record without one has an index."""
-    lost = memory.store(Client(memory.dynamodb, "update_item", answer_is_lost))
+    lost = memory.store(Client(memory.dynamodb, "update_item", lose_answer))
     assert lost.claim(STREAM, execution="", holder="A/1", order="none").record.layout.order == "none"
     later: list[Order] = ["index", "none", "index"]
     claims = [memory.store().claim(STREAM, execution="", holder="A/2", order=order) for order in later]
@@ -156,7 +156,7 @@ def test_an_item_whose_answer_was_lost_counts_as_new(memory: Memory, policy: Sto
     """A connection recognises its own item by the place, alone or in a batch; another connection's is a duplicate."""
     events = sent("a", "b", "c")
     for operation, few in (("put_item", events[:1]), ("batch_execute_statement", events[1:])):
-        twice = memory.store(Client(memory.dynamodb, operation, is_sent_twice))
+        twice = memory.store(Client(memory.dynamodb, operation, send_twice))
         assert twice.write(STREAM, 1, 0, few, policy) == Written(len(few), 0)
     item = memory.items(EVENTS, STREAM)["a"]
     assert (item[place], len({"arrival", "position"} & item.keys())) == (f"{NOW_MS:015d}/{1:012d}/{0:012d}", 1)

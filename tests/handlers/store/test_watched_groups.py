@@ -9,7 +9,7 @@ from handlers.store import control_record, typed_values
 from handlers.store.group_store import group_lease, heartbeat_name, heartbeat_value
 from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import Rounds, Turn
-from tests.handlers.aws import CONTROL, Counted, Memory
+from tests.handlers.aws import CONTROL, CountingClient, Memory
 from tests.handlers.store.test_leases import NOW_MS, PART, fill, lease, small_parts
 
 __all__ = ["small_parts"]
@@ -48,7 +48,7 @@ def test_the_watch_reads_one_lease_of_a_healthy_group(memory: Memory) -> None:
     """For a healthy group one lease is read and no stream's record; a single stream is read as before."""
     alone = lease("alone", held=True, expires_at_ms={"N": str(NOW_MS + 1)})
     fill(memory, [group("#1", heartbeat(1)), alone, *(member(f"demo:{number}", "#1") for number in range(150))])
-    client = Counted(memory.dynamodb)
+    client = CountingClient(memory.dynamodb)
     seen = Rounds(Leases(client, CONTROL), 1, Turn(9)).check(NOW_MS, lambda: False)
     assert (seen.is_whole, seen.wanted, seen.missing, seen.away_ms, seen.damage) == (True, 151, 0, {}, {})
     assert client.requests == ["query", "batch_get_item", "batch_get_item"]

@@ -215,7 +215,7 @@ def test_a_first_upgrade_without_a_change_asks_no_stream() -> None:
 
 def test_versions_of_the_machine_that_nothing_refers_to_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old versions of the machine are deleted, as Step Functions keeps only a thousand; the running one stays."""
-    monkeypatch.setattr("handlers.upgrade.deployed.MOST_VERSIONS", 2)
+    monkeypatch.setattr("handlers.upgrade.deployed_versions.MOST_VERSIONS", 2)
     world = World(IDS)
     world.versions, world.published, world.revision = [f"D{n}" for n in (1, 3, 4, 5, 6)], 9, 10
     assert (world.upgrade()[0], world.versions) == ("Success", [None, None, None, None, "D6", "D2"])

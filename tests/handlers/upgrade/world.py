@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 from handlers.group import is_group
 from handlers.store import ledger_records, typed_values
-from handlers.upgrade.deployed import Clients
+from handlers.upgrade.deployed_versions import Clients
 from handlers.upgrade.upgrade_records import UpgradeRecords
 from handlers.upgrade.upgrade_steps import Work, step
 from local.simulation.tables import MemoryDynamoDB

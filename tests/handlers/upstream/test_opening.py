@@ -47,7 +47,7 @@ def moves(status: int, to: Callable[[], str]) -> Script:
 def ask(address: str, **fields: Any) -> list[Arrival]:
     """Return everything that arrived from a request with credentials to `address`."""
     request = UpstreamRequest(
-        "GET", address, SECRETS, allow_private=True, secrets=("s3cret",), portable=frozenset({"last-event-id"})
+        "GET", address, SECRETS, allow_private=True, secrets=("s3cret",), portable_headers=frozenset({"last-event-id"})
     )
     arrivals: list[Arrival] = []
     with reading(replace(request, **fields), connect_timeout_s=1) as upstream:
@@ -199,7 +199,7 @@ def test_the_metadata_address_is_refused_however_it_is_spelled(host: str, names:
 )
 def test_credentials_go_only_to_the_same_scheme_host_and_port(location: str, is_same: bool) -> None:
     """A host with a similar name gets no credentials; the cursor's header goes to every host."""
-    request = UpstreamRequest("GET", "http://good.test/a", SECRETS, secrets=("s3cret",), portable=LAST_ID)
+    request = UpstreamRequest("GET", "http://good.test/a", SECRETS, secrets=("s3cret",), portable_headers=LAST_ID)
     after = follow_redirect(request, 307, location)
     assert ("authorization" in after.headers, "last-event-id" in after.headers) == (is_same, True)
 
@@ -207,7 +207,7 @@ def test_credentials_go_only_to_the_same_scheme_host_and_port(location: str, is_
 @given(st.lists(st.sampled_from(PIECES), max_size=7).map("".join))
 def test_no_location_takes_credentials_elsewhere(location: str) -> None:
     """However a Location is written, a request with credentials goes only to the profile's own host."""
-    request = UpstreamRequest("GET", "http://good.test/a", SECRETS, secrets=("s3cret",), portable=LAST_ID)
+    request = UpstreamRequest("GET", "http://good.test/a", SECRETS, secrets=("s3cret",), portable_headers=LAST_ID)
     try:
         after = follow_redirect(request, 307, location)
     except RedirectRefused:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from handlers.framing.events import StreamEvent
 from handlers.profile.addresses import ProfileError
-from handlers.profile.columns_field import KINDS, RESERVED, of_profile
+from handlers.profile.columns_field import KINDS, RESERVED, columns_of_profile
 from handlers.profile.parse import parse
 from handlers.redrive.redriving import Stage
 from handlers.redrive.restore import Events
@@ -64,11 +64,11 @@ class Dying(Folder):
         super().__init__(folder)
         self.left = nth
 
-    def _filled(self, name: str, fill: Callable[[Path], object]) -> Path:
+    def _fill_file(self, name: str, fill: Callable[[Path], object]) -> Path:
         self.left -= 1
         if self.left < 0:
             raise Killed
-        return super()._filled(name, fill)
+        return super()._fill_file(name, fill)
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Rig:
 
     def archive(self, place: Place | None = None, **more: Any) -> Archive:
         """Returns the archive as a new process has it."""
-        columns = tuple(of_profile("prices", PROFILE))
+        columns = tuple(columns_of_profile("prices", PROFILE))
         return Archive(STREAM, self.source(), place or Folder(self.folder), columns, self.said.append, **more)
 
     def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -215,7 +215,7 @@ def test_a_column_keeps_the_type_of_its_first_hour(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_cell_has_all_digits_or_is_null(kind: str | None, value: Any, cell: Any) -> None:
     """A number that a double cannot hold becomes an int64 or a string; an instant out of range is null."""
-    chosen = of_profile("prices", {"columns": {"c": {"path": "$.c", "type": kind} if kind else "$.c"}})
+    chosen = columns_of_profile("prices", {"columns": {"c": {"path": "$.c", "type": kind} if kind else "$.c"}})
     one = event(1) | {"data": json.dumps({"c": value})}
     made = make_table(chosen, {}, [one])
     assert pyarrow.Table.from_pylist([made.row(one)], schema=made.schema())["c"].to_pylist() == [cell]

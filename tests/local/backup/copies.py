@@ -16,7 +16,7 @@ from local.backup.stage_places import Place
 from local.backup.stream_move import StreamMove
 from local.backup.stream_restore import StreamRestore
 from local.backup.stream_source import Tables
-from tests.handlers.aws import Counted
+from tests.handlers.aws import CountingClient
 from tests.handlers.context import Killed
 from tests.handlers.store.events import an_event, noise
 from tests.local.deployed_stage import Deployed
@@ -63,14 +63,14 @@ def place(stage: Deployed, dynamodb: Any = None) -> Place:
     return Place(stage.stage, client, stage.control_table, stage.events_table, objects, aws.states, "")
 
 
-def killed_at(stage: Deployed, last: int) -> Counted:
+def killed_at(stage: Deployed, last: int) -> CountingClient:
     """Returns a client that raises Killed in place of its request number `last`."""
 
     def before(_name: str, _parameters: dict[str, Any]) -> None:
         if len(client.requests) == last:
             raise Killed
 
-    client = Counted(stage.aws.dynamodb, before)
+    client = CountingClient(stage.aws.dynamodb, before)
     return client
 
 

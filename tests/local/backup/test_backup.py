@@ -22,7 +22,7 @@ from local.backup.stream_restore import StreamRestore
 from local.backup.stream_source import Tables
 from local.cli import INTERRUPTED
 from local.user_error import UserError
-from tests.handlers.aws import Counted
+from tests.handlers.aws import CountingClient
 from tests.handlers.context import Killed
 from tests.handlers.store.events import an_event, noise
 from tests.local.backup.conftest import Typed
@@ -124,7 +124,7 @@ def test_two_backups_at_once_into_one_place_do_not_mix(
         if len(client.requests) == last:
             pool.submit(other).result()
 
-    client = Counted(here.aws.dynamodb, before)
+    client = CountingClient(here.aws.dynamodb, before)
     begun = first.begin_or_continue("here", [], [PLAIN], "now")
     refused = pytest.raises(UserError, match=r"Another command writes the backup at \S+: let it finish")
     # In a thread of its own, so that no request of the other command counts as one that this one's reader makes.

@@ -7,7 +7,7 @@ from typing import Any
 from handlers.store.control_record import to_record
 from local.backup.stream_move import StreamMove
 from local.backup.stream_source import NotRestored
-from tests.handlers.aws import Counted
+from tests.handlers.aws import CountingClient
 from tests.handlers.store.events import an_event
 from tests.local.backup.conftest import Typed
 from tests.local.backup.copies import PLAIN, killed_anywhere, moved, place, ran
@@ -80,7 +80,7 @@ def test_only_one_of_two_moves_at_once_starts_the_stream(here: Deployed, there: 
                 other.start()
                 other.join()
 
-        client = Counted(here.aws.dynamodb, before)
+        client = CountingClient(here.aws.dynamodb, before)
         move("west", client)
         return found if len(client.requests) > late else None
 

@@ -14,7 +14,7 @@ from handlers.store.segment_reader import anchor_write, log_start_number
 from local.backup.stream_restore import StreamRestore
 from local.backup.stream_source import NotRestored, Tables
 from local.user_error import UserError
-from tests.handlers.aws import Counted
+from tests.handlers.aws import CountingClient
 from tests.handlers.store.events import an_event
 from tests.local.backup.conftest import Typed
 from tests.local.backup.copies import PLAIN, copied, events_of, fill, killed_anywhere, place, ran
@@ -94,7 +94,7 @@ def test_a_stream_that_is_started_during_a_restore_is_not_replaced(
             there.run(PLAIN, 1, generation={"N": "7"})
 
     with pytest.raises(NotRestored, match="it was started or restored at there meanwhile: run the command again"):
-        copied(here, there, Counted(there.aws.dynamodb, before))
+        copied(here, there, CountingClient(there.aws.dynamodb, before))
     assert there.items()["control"][PLAIN, "lease"]["generation"] == {"N": "7"}
 
 
@@ -133,7 +133,7 @@ def test_tables_that_were_swapped_are_refused(here: Deployed, there: Deployed, t
         raise ClientError({"Error": {"Code": "ValidationException"}}, "Query")
 
     with pytest.raises(UserError, match="The streams of here cannot be listed: AWS refused Query"):
-        Tables(place(here, Counted(here.aws.dynamodb, refuse))).stream_ids()
+        Tables(place(here, CountingClient(here.aws.dynamodb, refuse))).stream_ids()
 
 
 def test_a_stream_that_went_over_to_a_log_is_copied_whole(here: Deployed, there: Deployed) -> None:
@@ -169,7 +169,7 @@ def test_a_copy_of_a_running_stream_has_all_events_up_to_its_cursor(here: Deploy
         here.run(PLAIN, 2 * stored, cursor={"S": f"{stored:03d}"})
 
     before("", {})
-    moving = Tables(place(here, Counted(here.aws.dynamodb, before)))
+    moving = Tables(place(here, CountingClient(here.aws.dynamodb, before)))
     StreamRestore(place(there), "a test", lambda: None).restore(moving, PLAIN, ran=True)
     copy = there.items()
     lease = copy["control"][PLAIN, "lease"]

@@ -11,7 +11,7 @@ from handlers.redrive.restore import KNOWN, STORED, UNNUMBERED, Events, NotStore
 from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import EventReader
 from handlers.store.overflow import Objects
-from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, fails_with
+from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, fail_with
 from tests.handlers.store.events import STREAM, an_event, noise
 
 LARGE = noise(600_000)
@@ -55,7 +55,7 @@ def test_an_event_takes_the_place_of_its_mark(aws: Aws, events: Events) -> None:
 def test_a_small_event_needs_no_bucket(aws: Aws, events: Events) -> None:
     """An event that DynamoDB refused once is written like any other."""
     event = an_event("b", "x" * 5000)
-    aws.store(Client(aws.dynamodb, "put_item", fails_with("ValidationException"))).write(STREAM, 3, 7, [event])
+    aws.store(Client(aws.dynamodb, "put_item", fail_with("ValidationException"))).write(STREAM, 3, 7, [event])
     assert events.outcome(STREAM, 3, event, Layout(1), dry_run=False) == STORED
     assert all_of(aws, STREAM) == [("b", "x" * 5000, None)]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from handlers.api.fleet_routes import shown
+from handlers.api.fleet_routes import progress_json
 from handlers.fleet.fleet_records import APPLYING, DONE, Fleet
 from local import cli
 from local.streams import api_session, fleet_verbs
@@ -146,7 +146,7 @@ def test_a_document_is_sent_again_to_a_service_that_stands_still(
     monkeypatch.setattr(fleet_verbs, "SILENT_S", 0)
 
     def at(execution: str, state: str = APPLYING) -> Script:
-        return answers(shown(Fleet(f"arn:fleet:{execution}", state=state, as_wanted=1), 1, is_dry=False))
+        return answers(progress_json(Fleet(f"arn:fleet:{execution}", state=state, as_wanted=1), 1, is_dry=False))
 
     with serving(at("aa-1"), at("aa-1"), at("aa-2"), at("aa-3", DONE)) as server:
         assert cli.main(["start", "--all", "--url", server.address]) == 0
@@ -164,7 +164,10 @@ def test_a_busy_api_ends_neither_an_apply_nor_an_archive(tmp_path: Path, waits: 
     """The service continues meanwhile, so the command polls for as long as that may be silent. An archive that follows
     polls for ever, because events leave the tables.
     """
-    busy, done = answers({}, 503, "Retry-After: 60"), shown(Fleet("arn:fleet:aa-1", state=DONE), 1, is_dry=False)
+    busy, done = (
+        answers({}, 503, "Retry-After: 60"),
+        progress_json(Fleet("arn:fleet:aa-1", state=DONE), 1, is_dry=False),
+    )
     applying = answers(done | {"state": APPLYING})
     with serving(applying, busy, busy, busy, answers(done)) as server:
         assert cli.main(["start", "--all", "--url", server.address]) == 0

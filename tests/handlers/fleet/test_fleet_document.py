@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.fleet.wanted import JSON, LINES, TOML, DocumentError, read, read_saved
+from handlers.fleet.fleet_document import JSON, LINES, TOML, DocumentError, read, read_saved
 
 TEXT = """
 connected = ["prices:eur-usd", "sensors:{08..11}", "orders:*", "a:{x,08..09}-{1..2}"]

@@ -19,8 +19,8 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
-from handlers.api.answers import at
-from handlers.api.event_pages import PAGE_BYTES, TIME, fitting
+from handlers.api.answers import to_iso
+from handlers.api.event_pages import PAGE_BYTES, TIME, event_json_within_page
 from handlers.api.known_profiles import fields_of
 from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, PageRequest
@@ -33,7 +33,7 @@ ORDER = "by the events' own time"
 
 
 @lru_cache(100)
-def time_of(profile: str) -> OwnTime:
+def own_time_of(profile: str) -> OwnTime:
     """Returns where events have their own time, by a profile's text: its `time`, or its repair's; raises Problem."""
     table = fields_of(profile)
     for place in (table, table.get("repair")):
@@ -58,13 +58,13 @@ def page(
             raise BadQuery("order", words, "Request a shorter time with from and to.")
         if entry.event is None:
             continue
-        own_ms = time.of(entry.event.data)
+        own_ms = time.event_ms(entry.event.data)
         happened_ms = entry.event.received_at_ms if own_ms is None else max(0, own_ms)
         place = f"{TIME}{happened_ms:015d}.{entry.position}"
         if place <= request.after or (is_more and place > kept[-1][0]):
             continue
-        body, body_bytes = fitting(entry.event)
-        insort(kept, (place, body_bytes, body | {"position": place, "happened_at": at(own_ms)}), key=itemgetter(0))
+        body, body_bytes = event_json_within_page(entry.event)
+        insort(kept, (place, body_bytes, body | {"position": place, "happened_at": to_iso(own_ms)}), key=itemgetter(0))
         size += body_bytes
         while len(kept) > request.limit or (size > PAGE_BYTES and len(kept) > 1):
             size -= kept.pop()[1]

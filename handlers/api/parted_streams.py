@@ -19,31 +19,33 @@ from handlers.api.status import SHOWN
 from handlers.store.stream_records import StreamRecords
 
 
-class Parted:
-    """The answers at one instant; `begun` returns the records of a part whose POST was answered a moment ago."""
+class PartedStreams:
+    """The answers at one instant; `first_execution` has the records of a part whose POST was just answered."""
 
     def __init__(
         self,
         store: StreamRecords,
         known: KnownProfiles,
-        begun: Callable[[str], Records | None],
+        first_execution: Callable[[str], Records | None],
         now_ms: int,
         dead_after_ms: int,
         retries: Retries,
     ) -> None:
-        self._store, self._known, self._begun = store, known, begun
-        self._at = now_ms, dead_after_ms
+        self._store, self._known, self._first_execution = store, known, first_execution
+        self._instants = now_ms, dead_after_ms
         self._answer = partial(part_status.answer, now_ms=now_ms, dead_after_ms=dead_after_ms, retries=retries)
 
-    def whole(self, stream_id: str, part_ids: Sequence[str]) -> dict[str, Any]:
+    def status(self, stream_id: str, part_ids: Sequence[str]) -> dict[str, Any]:
         """Returns the status; raises Problem if no part was ever started."""
-        records = {one: self._known.beside(one, self._store.read(one) or self._begun(one)) for one in part_ids}
+        records = {
+            one: self._known.enrich(one, self._store.read(one) or self._first_execution(one)) for one in part_ids
+        }
         found = self._answer(stream_id, records)
         if found is None:
             raise self._known.problem_without(stream_id, stream_id)
         return found
 
-    def listed(self, rows: list[dict[str, Any]], lag: Callable[[str], int | None]) -> list[dict[str, Any]]:
+    def merge_rows(self, rows: list[dict[str, Any]], lag: Callable[[str], int | None]) -> list[dict[str, Any]]:
         """Returns the rows of a page of streams, with one for each whole; `lag` returns a part's lag."""
         found = list(rows)
         for name in dict.fromkeys(row["stream"].partition(":")[0] for row in rows):
@@ -61,7 +63,7 @@ class Parted:
 
     def cost(self, stream_id: str, part_ids: Sequence[str]) -> dict[str, Any]:
         """Returns about what the parts have cost together; raises Problem if none was started."""
-        costs = [cost(one, found, *self._at) for one in part_ids if (found := self._store.read(one)) is not None]
+        costs = [cost(one, found, *self._instants) for one in part_ids if (found := self._store.read(one)) is not None]
         if not costs:
             raise self._known.problem_without(stream_id, stream_id)
         return part_status.cost(stream_id, costs)

@@ -1,7 +1,7 @@
 """Carries out the steps of the delivery: notes arrivals, rings, answers bells, and rings again what is due.
 
-Invariants: a sink delays noting by BOUND_MS at most (handlers/deliver/at_once.py); the answer to a bell works at one
-stream and one sink; each bell that was rung is due again later, unless a worker that finds nothing left ends it.
+Invariants: a sink delays noting by BOUND_MS at most (handlers/deliver/immediate_sending.py); the answer to a bell works
+at one stream and one sink; each bell that was rung is due again later, unless a worker that finds nothing left ends it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,12 +9,12 @@ from dataclasses import replace
 from heapq import nsmallest
 
 from handlers.deliver.arrivals import Arrivals
-from handlers.deliver.at_once import BOUND_MS, AtOnce
 from handlers.deliver.bells import ANSWERED_MS, LATER, Bell, Bells, Place
 from handlers.deliver.delivery_records import SinkRecord, SinkRecords, with_taken
 from handlers.deliver.feed import Feed
-from handlers.deliver.operating import Command, Lag, current_record, lag, new_record, unnoted_lag
+from handlers.deliver.immediate_sending import BOUND_MS, AtOnce
 from handlers.deliver.sending import REST_MS
+from handlers.deliver.sink_commands import Command, Lag, current_record, lag, new_record, unnoted_lag
 from handlers.deliver.table_records import Brought, Record, group_by_stream
 from handlers.deliver.worker import DeliveryPorts, Worked, Worker
 from handlers.errors import StoreUnavailable

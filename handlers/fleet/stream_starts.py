@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from handlers.fleet.turns import Outcome
+from handlers.fleet.request_pacing import Outcome
 
 _MANY = re.compile(r"Throttl|TooManyRequests|LimitExceeded|QuotaExceeded")
 

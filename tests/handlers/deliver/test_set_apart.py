@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from handlers.deliver import apart, delivery_records, worker
+from handlers.deliver import delivery_records, set_apart, worker
 from handlers.deliver.contract import Message, Refusal
-from handlers.deliver.operating import lag
+from handlers.deliver.sink_commands import lag
 from handlers.deliver.table_records import decode_image
 from handlers.profile.deliver_field import Target
 from tests.handlers.context import Killed
@@ -63,7 +63,7 @@ def test_an_event_that_is_refused_alone_holds_up_no_other(request_ms: int) -> No
 
 def test_an_event_that_is_refused_for_a_day_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
     """An event refused for a day is a dead letter only if the sink accepts newer events; a sink away gets it later."""
-    monkeypatch.setattr(apart, "REFUSED_MS", HOUR_S * 1_000)
+    monkeypatch.setattr(set_apart, "REFUSED_MS", HOUR_S * 1_000)
     stage = refusing("0", "1")
     come(stage, *range(4))
     stage.answer = lambda _, batch: dict.fromkeys(range(len(batch)), AWAY)
@@ -95,7 +95,7 @@ def test_a_pause_keeps_events_set_apart_and_a_skip_drops_them(*, is_all: bool, t
 @pytest.mark.parametrize("taken", [range(1, 40, 2), range(1, 40, 4), range(25, 40)])
 def test_any_number_of_events_is_set_apart(taken: range, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty refused events in a row let nothing else through; if most were refused, others came again and again."""
-    for module in (apart, delivery_records, worker):
+    for module in (set_apart, delivery_records, worker):
         monkeypatch.setattr(module, "MOST_APART", 5)
     stage = refusing(*(str(n) for n in range(40) if n not in taken), request_ms=10)
     come(stage, *range(40), every_s=1, for_s=3 * HOUR_S)
@@ -111,7 +111,7 @@ def test_any_number_of_events_is_set_apart(taken: range, monkeypatch: pytest.Mon
 
 def test_what_a_busy_sink_refuses_is_no_more_than_it_can_take_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sink that takes five events a second, and refuses the others, gets a burst nearly as fast as it takes it."""
-    for module in (apart, delivery_records, worker):
+    for module in (set_apart, delivery_records, worker):
         monkeypatch.setattr(module, "MOST_APART", 20)
     stage, taken = refusing(request_ms=10), Counter[int]()
     most = list[int]()

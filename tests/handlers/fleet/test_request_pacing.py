@@ -6,7 +6,16 @@ from itertools import pairwise
 
 import pytest
 
-from handlers.fleet.turns import AT_ONCE, LEAST_AT_ONCE, TRIES, Outcome, Rate, RequestQueue, StreamRequest, most_per_s
+from handlers.fleet.request_pacing import (
+    AT_ONCE,
+    LEAST_AT_ONCE,
+    TRIES,
+    Outcome,
+    Rate,
+    RequestQueue,
+    StreamRequest,
+    most_per_s,
+)
 
 NAMES = [f"s:{number:04d}" for number in range(400)]
 

@@ -11,7 +11,7 @@ from handlers.api.control_stage import COMMAND_S
 from handlers.connection.inputs import Layout
 from handlers.deliver import feed
 from handlers.deliver.bells import ANSWERED_MS, Place
-from handlers.deliver.operating import Command, Lag, current_record, lag
+from handlers.deliver.sink_commands import Command, Lag, current_record, lag
 from handlers.deliver.table_records import decode_image, group_by_stream
 from tests.examples import one_in
 from tests.handlers.deliver.records import NOW_MS, event, segment_record

@@ -13,10 +13,10 @@ from handlers.api.sinks import Sinks
 from handlers.deliver.arrivals import MOST_ENDS
 from handlers.deliver.bells import ANSWERED_MS, Bell, Bells, Place
 from handlers.deliver.contract import Message, Order, Refusal
-from handlers.deliver.delivering import MEASURED
 from handlers.deliver.delivery_records import SinkRecord, with_taken
-from handlers.deliver.operating import lag
+from handlers.deliver.delivery_steps import MEASURED
 from handlers.deliver.sending import rest_ms
+from handlers.deliver.sink_commands import lag
 from handlers.deliver.table_records import decode_image, group_by_stream
 from handlers.errors import StoreUnavailable
 from handlers.profile.deliver_field import Target
@@ -24,7 +24,7 @@ from handlers.store.control_table import Table
 from handlers.store.event_items import dead_letter_mark
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_delivery import DELIVERY
-from tests.handlers.aws import Client, Counted, is_sent_twice
+from tests.handlers.aws import Client, CountingClient, send_twice
 from tests.handlers.context import Killed
 from tests.handlers.deliver.records import NOW_MS, event, item_record, record, segment_record
 from tests.handlers.deliver.stage import AWAY, OTHER, PLACE, TAKE, TARGET, Stage, of
@@ -100,7 +100,7 @@ def test_an_event_noted_at_any_moment_of_a_worker_is_rung_for() -> None:
 
         stage.run(0.001)
         for part in (stage.virtual.delivery.bells, stage.virtual.delivery.records):
-            part._table._dynamodb = Counted(stage.client, note)
+            part._table._dynamodb = CountingClient(stage.client, note)
         stage.virtual.delivery.arrivals._table = stage.virtual.delivery.bells._table
         stage.run(9)
         most = max(most, count)
@@ -182,7 +182,7 @@ def test_a_worker_that_does_not_read_whether_more_came_rings_for_it(end: type[Ba
         object.__setattr__(delivery.bells, "end", ends)
         delivery.note(late)
         ends(bell)
-        delivery.arrivals._table._dynamodb = Counted(stage.client, refuses)
+        delivery.arrivals._table._dynamodb = CountingClient(stage.client, refuses)
 
     def refuses(*_: object) -> None:
         delivery.arrivals._table._dynamodb = stage.client
@@ -211,7 +211,7 @@ def test_an_interrupted_sweep_rings_for_what_it_read() -> None:
         if next(requests) == 250:
             raise Killed
 
-    bells = Bells(Table(Counted(stage.client, act), DELIVERY))
+    bells = Bells(Table(CountingClient(stage.client, act), DELIVERY))
     stage.delivery.bells.ring([Bell(Place(f"s{n}", TARGET.label), NOW_MS, 0) for n in range(300)])
     with pytest.raises(Killed):
         replace(stage.delivery, bells=bells, ports=replace(stage.delivery.ports, call=called.extend)).sweep()
@@ -241,7 +241,7 @@ def test_a_sweep_measures_the_sinks_that_have_waited_for_longest() -> None:
 def test_a_worker_whose_answers_are_lost_goes_on(operation: str) -> None:
     """A repeated request that is refused because of the first does not count as another worker."""
     stage = Stage(request_ms=3_000)
-    stage.virtual._table._dynamodb = Client(stage.client, operation, is_sent_twice)
+    stage.virtual._table._dynamodb = Client(stage.client, operation, send_twice)
     stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(20)))
     stage.run(150)
     assert (stage.keys(), stage.is_over) == ([str(n) for n in range(20)], True)
@@ -300,7 +300,7 @@ def test_a_sink_that_was_away_reads_events_in_few_requests(order: Order, takes: 
     def before(name: str, asked: dict[str, Any]) -> None:
         reads.extend([len(asked["RequestItems"]["events"]["Keys"])] if name == "batch_get_item" else [])
 
-    stage = Stage(order=order, client=Counted(MemoryDynamoDB("events", DELIVERY), before))
+    stage = Stage(order=order, client=CountingClient(MemoryDynamoDB("events", DELIVERY), before))
     stage.answer = lambda _target, _batch: {0: AWAY}
     for n in range(200):
         stage.come("a", event(str(n)), at_ms=NOW_MS + 100 * n)
@@ -396,7 +396,7 @@ def test_waiting_and_former_sinks_do_not_delay_a_quick_sink() -> None:
     end = stage.virtual.delivery.arrivals.last_arrival("a")
     assert end is not None
     assert end.taken == {TARGET.label: 3}
-    ((shown, behind),) = Sinks(stage.client, DELIVERY, "events").each("a", [TARGET.label])
+    ((shown, behind),) = Sinks(stage.client, DELIVERY, "events").read_all("a", [TARGET.label])
     assert (shown.delivered, behind) == (3, (0, 0))
     stage.run(120)
     assert stage.keys(bucket.label) == ["0", "1", "2"]
