@@ -162,9 +162,9 @@ def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
     if not invocation.execution:
         raise errors.InvalidRequest("the event must name the execution of a group as a text")
 
-    def log_one(profile: Profile, who: Invocation, report: Report, blocked_ms: int) -> None:
-        logger.append_keys(stream_id=who.stream_id)
-        _log(profile, who, report, blocked_ms, invocation.stream_id)
+    def log_one(profile: Profile, member: Invocation, report: Report, blocked_ms: int) -> None:
+        logger.append_keys(stream_id=member.stream_id)
+        _log(profile, member, report, blocked_ms, invocation.stream_id)
         logger.append_keys(stream_id=invocation.stream_id)
 
     def own_profile(stream_id: str) -> Profile:

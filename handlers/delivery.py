@@ -138,10 +138,10 @@ def run_within(several: Sequence[Callable[[], None]], ms: int) -> None:
         logger.error("not sent at once", exc_info=problem)
 
 
-def invoke_self(out: Sequence[Bell]) -> None:
+def invoke_self(bells: Sequence[Bell]) -> None:
     """Invokes this function to answer the bells, in calls of their own."""
-    for first in range(0, len(out), TOGETHER):
-        several = [[*bell.place, bell.until_ms, bell.arrival] for bell in out[first : first + TOGETHER]]
+    for first in range(0, len(bells), TOGETHER):
+        several = [[*bell.place, bell.until_ms, bell.arrival] for bell in bells[first : first + TOGETHER]]
         payload = json.dumps({"bells": several}).encode()
         try:
             with translate_errors("Invoke"):
@@ -165,9 +165,9 @@ def answer(delivery: Delivery, rung: Sequence[Any]) -> None:
 
 def command(delivery: Delivery, event: Mapping[str, Any]) -> dict[str, Any]:
     """Carries out a person's command for each of the streams; raises StoreUnavailable."""
-    asked = Command(event["command"], event.get("from_ms", 0), bool(event.get("all")))
+    wanted = Command(event["command"], event.get("from_ms", 0), bool(event.get("all")))
     places = [Place(stream_id, event["sink"]) for stream_id in event["streams"]]
-    problems = filter(None, in_threads(functools.partial(delivery.carry_out, asked), places))
+    problems = filter(None, in_threads(functools.partial(delivery.carry_out, wanted), places))
     return {"problem": problem} if (problem := "; ".join(problems)) else {}
 
 
@@ -212,23 +212,23 @@ TOOLS = Tools(client_of, lambda reference: secrets.read([reference])[reference],
 
 def dead_letter(letter: Letter) -> bool:
     """Sends a message to the dead-letter queue; returns whether it was accepted. The event itself is in the table."""
-    said = {"stream": letter.stream_id, "sink": letter.label, "key": letter.key, "position": letter.position}
+    fields = {"stream": letter.stream_id, "sink": letter.label, "key": letter.key, "position": letter.position}
     try:
         with translate_errors("SendMessage"):
-            body = json.dumps({**said, "reason": letter.reason})
+            body = json.dumps({**fields, "reason": letter.reason})
             client_of("sqs").send_message(QueueUrl=settings.dead_letter_queue_url, MessageBody=body)
     except StoreUnavailable as problem:
         logger.error(str(problem), extra={"stream_id": letter.stream_id, "sink": letter.label})
         return False
-    logger.error("not delivered", extra={**said, "reason": letter.reason})
+    logger.error("not delivered", extra={**fields, "reason": letter.reason})
     return True
 
 
 def report(place: Place, worked: Worked) -> None:
     """Prints the result of a call, for the log and for CloudWatch's metrics."""
     if worked.reason:
-        said = {"stream_id": place.stream_id, "sink": place.label, "reason": worked.reason}
-        logger.warning("events wait", extra=said)
+        fields = {"stream_id": place.stream_id, "sink": place.label, "reason": worked.reason}
+        logger.warning("events wait", extra=fields)
     if worked.delivered or worked.failed or worked.dead_lettered:
         _print(document(place, worked, logger.service, settings.metrics_namespace, settings.metrics_by, now_ms()))
 

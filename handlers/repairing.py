@@ -96,8 +96,8 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
         outcome = perform_needs(steps, lambda request: request(), lambda for_s: time.sleep(max(0, for_s)))
     finally:
         for stream, gap, repair in deps.done:
-            said = {"stream_id": stream, "from_at": to_iso(gap.from_ms), "to_at": to_iso(gap.to_ms)}
-            logger.info(f"gap {repair.state}", extra={**said, **repair_json(repair)})
+            fields = {"stream_id": stream, "from_at": to_iso(gap.from_ms), "to_at": to_iso(gap.to_ms)}
+            logger.info(f"gap {repair.state}", extra={**fields, **repair_json(repair)})
     return {"status": outcome.status, "gaps": [_answer(gap, repair) for _, gap, repair in deps.done]}
 
 
@@ -112,22 +112,22 @@ def profile_of(stream_id: str) -> Profile | None:
 
 def secrets_of(profile: Profile) -> Secrets:
     """Returns the secrets of the address and of its headers, and the stream's token."""
-    said = profile.repair
-    assert said is not None
-    read = secrets.read([*said.secrets, *(profile.secrets if said.headers is None else [])])
+    repair = profile.repair
+    assert repair is not None
+    read = secrets.read([*repair.secrets, *(profile.secrets if repair.headers is None else [])])
     return tokens.add_token(profile, read)
 
 
 def alert(stream_id: str, gap: Gap, repair: Repair) -> None:
     """Notifies a person that a gap stays open, by a message in the dead-letter queue, which has an alarm."""
-    said = {
+    fields = {
         "stream": stream_id,
         "from_at": to_iso(gap.from_ms),
         "to_at": to_iso(gap.to_ms),
         "repair": repair.state,
     }
     with translate_errors("SendMessage"):
-        body = json.dumps({**said, "reason": f"a gap could not be repaired: {repair.reason}"})
+        body = json.dumps({**fields, "reason": f"a gap could not be repaired: {repair.reason}"})
         sqs().send_message(QueueUrl=settings.dead_letter_queue_url, MessageBody=body)
 
 

@@ -126,29 +126,31 @@ def log_refusals(words: str, **fields: str) -> Iterator[None]:
         logger.error(words, extra=fields | {"problem": describe_error(problem)})
 
 
-def send_alerts(seen: Findings) -> list[str]:
+def send_alerts(findings: Findings) -> list[str]:
     """Logs the streams that are not well, and sends a message about the new ones; returns their ids."""
-    others = alerts.group_words(seen.groups)
-    away = {one: f"{away_words(length_ms).lower()}{others.get(one, '')}" for one, length_ms in seen.away_ms.items()}
-    damage = {stream_id: ", ".join(names) for stream_id, names in seen.damage.items()}
+    group_words = alerts.group_words(findings.groups)
+    away = {
+        one: f"{away_words(length_ms).lower()}{group_words.get(one, '')}" for one, length_ms in findings.away_ms.items()
+    }
+    damage = {stream_id: ", ".join(names) for stream_id, names in findings.damage.items()}
     logged = {
         "streams that should be connected are not": away,
         "leases cannot be read whole": damage,
-        "connected streams are quiet, or their ids start over": seen.quiet | seen.restarted,
-        "streams have used most of their budget": seen.budgets,
+        "connected streams are quiet, or their ids start over": findings.quiet | findings.restarted,
+        "streams have used most of their budget": findings.budgets,
     }
-    if not seen.is_whole:
+    if not findings.is_whole:
         logger.error("not every stream was checked: the next run continues with the others")
-        report_partial(seen.wanted)
+        report_partial(findings.wanted)
     for words, streams in logged.items():
         for part in alerts.lines(streams):
             logger.error(words, extra={"streams": part})
     last, named = memory().rounds.last, memory().names
-    if seen.is_whole and last is not None:
+    if findings.is_whole and last is not None:
         for kind, names in named.items():
             names.keep_only(getattr(last, kind))
-    told = {kind: getattr(seen, kind) for kind in named} | {"away_ms": away, "damage": damage}
-    return [stream_id for kind, names in named.items() for stream_id in send_alert(names, told[kind])]
+    by_kind = {kind: getattr(findings, kind) for kind in named} | {"away_ms": away, "damage": damage}
+    return [stream_id for kind, names in named.items() for stream_id in send_alert(names, by_kind[kind])]
 
 
 def send_alert(names: alerts.StreamAlerts, streams: Mapping[str, str]) -> list[str]:

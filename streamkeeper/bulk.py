@@ -60,14 +60,14 @@ def tables_of(stage: str) -> Tables:
 
 
 @contextlib.contextmanager
-def translate_errors(what: str) -> Iterator[None]:
+def translate_errors(subject: str) -> Iterator[None]:
     """An error of AWS or the system becomes a StreamkeeperError."""
     try:
         yield
     except StreamkeeperError:
         raise
     except Exception as problem:
-        raise StreamkeeperError(f"{what} cannot be read: {problem}") from problem
+        raise StreamkeeperError(f"{subject} cannot be read: {problem}") from problem
 
 
 def pages_from_tables(tables: Tables, stream_id: str, from_ms: int, to_ms: int, jobs: int) -> Iterator[Page]:

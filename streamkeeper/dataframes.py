@@ -29,9 +29,9 @@ def row(event: Mapping[str, Any]) -> dict[str, Any]:
     """An event of the API's JSON as a row."""
     received_at = datetime.fromisoformat(event["received_at"]) if event["received_at"] else None
     data = base64.b64decode(event["data_base64"]) if "data_base64" in event else None
-    given = {name: event.get(name) for name in COLUMNS}
+    values = {name: event.get(name) for name in COLUMNS}
     repaired = event.get("repaired", False)
-    return given | {"received_at": received_at, "part": event.get("stream"), "repaired": repaired, "bytes": data}
+    return values | {"received_at": received_at, "part": event.get("stream"), "repaired": repaired, "bytes": data}
 
 
 def event_json(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -92,15 +92,15 @@ def is_transient(status: int, kind: str) -> bool:
     return status in _TRANSIENT and kind != _LASTING
 
 
-def wanted_rest_s(text: str, sent: str = "") -> float:
+def wanted_rest_s(text: str, sent_at: str = "") -> float:
     """The seconds to wait by a Retry-After, which is a number or a date (RFC 9110, 10.2.3); 0 if it is neither.
 
-    A date is compared with the answer's own Date, `sent`, if it has one: this machine's clock may differ.
+    A date is compared with the answer's own Date, `sent_at`, if it has one: this machine's clock may differ.
     """
     if text.isascii() and text.isdigit():
         return float(text[:9])
     try:
-        rest = http_date(text) - (http_date(sent) if sent else datetime.now(UTC))
+        rest = http_date(text) - (http_date(sent_at) if sent_at else datetime.now(UTC))
     except ValueError:
         return 0.0
     return max(0.0, rest.total_seconds())

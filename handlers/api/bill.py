@@ -14,7 +14,7 @@ from typing import Any
 
 from handlers.api.answers import to_iso
 from handlers.api.connection_records import Connections, Records
-from handlers.api.figures import reaches_start
+from handlers.api.figures import has_all_since_start
 
 RATES = Path(__file__).with_name("rates.json")
 HOUR_MS, MILLION, MONTH_HOURS = 3_600_000, 1_000_000, 730
@@ -45,7 +45,7 @@ def cost(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> d
         from_ms = min(from_ms, run[0].claimed_ms)
     hours = max(0, to_ms - from_ms) / HOUR_MS if from_ms else 0.0
     events = sum(one.stored for one in run)
-    if run and not reaches_start(connections, records):
+    if run and not has_all_since_start(connections, records):
         shown_ms = max(1, to_ms - run[0].claimed_ms)
         events = round(events * max(1.0, (to_ms - from_ms) / shown_ms))
     table = rates()
@@ -70,6 +70,6 @@ def bill(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> d
     """Returns a short form of it for the status; None if the stream was never started."""
     if not records.lease.started_at_ms:
         return None
-    said = cost(stream_id, records, now_ms, dead_after_ms)
+    whole = cost(stream_id, records, now_ms, dead_after_ms)
     names = {"since_at": "from_at", "so_far_usd": "about_usd", "forecast_month_usd": "forecast_month_usd"}
-    return {name: said[of] for name, of in names.items()}
+    return {name: whole[of] for name, of in names.items()}

@@ -102,8 +102,8 @@ def page(
             break
     else:
         last = None
-    said = {"order": BY_KEY} if order == "none" else {}
-    return {"stream": stream_id, **said, "events": events, "next": last}
+    order_field = {"order": BY_KEY} if order == "none" else {}
+    return {"stream": stream_id, **order_field, "events": events, "next": last}
 
 
 def event_json_within_page(event: StoredEvent) -> tuple[dict[str, Any], int]:

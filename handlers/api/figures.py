@@ -105,7 +105,7 @@ def coverage(status: str, connections: Connections, records: Records) -> Coverag
         tuple(sorted(gap_record.apply_repairs([*missed, *losses], records.repairs), key=lambda gap: gap.from_ms)),
         away,
         connected_since_ms(spans) if connections.open else None,
-        reaches_start(connections, records),
+        has_all_since_start(connections, records),
         _wanted_until_ms(status, connections) < connections.now_ms,
         sum(one.dead_lettered for one in run),
         _waiting_since_ms(connections),
@@ -151,10 +151,10 @@ def known_gaps(status: str, connections: Connections) -> tuple[list[Gap], Gap | 
 
 def _without_leading_gaps(shown_records: list[Record]) -> list[Record]:
     """Returns the records without a gap before them, which only those of a single connection could leave."""
-    first, *others = shown_records
-    if any(record.fence != first.fence for record in others):
+    first, *rest = shown_records
+    if any(record.fence != first.fence for record in rest):
         return shown_records  # what the first one requested shows what it left to the next if it broke off
-    return [replace(first, since_ms=None), *others]
+    return [replace(first, since_ms=None), *rest]
 
 
 def _gap_that_goes_on(status: str, connections: Connections, shown_records: list[Record]) -> Gap | None:
@@ -188,7 +188,7 @@ def _wanted_until_ms(status: str, connections: Connections) -> int:
     return min(until)
 
 
-def reaches_start(connections: Connections, records: Records) -> bool:
+def has_all_since_start(connections: Connections, records: Records) -> bool:
     """Returns whether every connection since the last start is among these.
 
     They are complete if one from before the start is among them too; otherwise if no older record was left out or has

@@ -35,7 +35,7 @@ class KnownProfiles:
             except StoreUnavailable as error:
                 error.service = "S3"
                 raise
-        return self._packaged(profile).is_file()
+        return self._packaged_path(profile).is_file()
 
     def fields(self, profile: str) -> frozenset[str]:
         """Returns the names of the fields of a profile."""
@@ -46,7 +46,7 @@ class KnownProfiles:
 
         Only a packaged profile can name them, because the API's template does, so nothing is requested of the bucket.
         """
-        packaged = self._packaged(stream_id)
+        packaged = self._packaged_path(stream_id)
         if ":" in stream_id or not packaged.is_file():
             return ()
         return parts_of(stream_id, packaged.read_text(encoding="utf-8", errors="replace"))
@@ -65,7 +65,7 @@ class KnownProfiles:
         """Returns the labels of the sinks that the profile names; none if it is not TOML."""
         return sinks_of(profile, self.text(profile))
 
-    def _packaged(self, profile: str) -> Path:
+    def _packaged_path(self, profile: str) -> Path:
         return self._settings.streams_dir / f"{profile}.toml"
 
     def problem(self, profile: str) -> str:

@@ -48,9 +48,13 @@ def last_error(status: str, connections: Connections, rest: Backoff, retries: Re
     lease = connections.lease
     if lease.ending not in _EXPLAINED:
         words = f"{status_words.execution_words(lease)}; not tried again: {status_words.how_to_restart(connections)}"
-        said = {"message": words, "cause": lease.ending, "detail": status_words.cause_words(lease.ending_cause) or None}
+        texts = {
+            "message": words,
+            "cause": lease.ending,
+            "detail": status_words.cause_words(lease.ending_cause) or None,
+        }
         ended = to_iso(lease.ended_at_ms or None)
-        return _NOTHING | said | {"at": ended, "since": ended, "failures": 1}
+        return _NOTHING | texts | {"at": ended, "since": ended, "failures": 1}
     one = last_failed(connections)
     if one is None:
         return None

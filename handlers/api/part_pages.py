@@ -59,7 +59,7 @@ def merge_pages(
     of. One without a position, which has not ended, comes last and on the last page.
     """
     places, size, share = part_places.read_places(request.after), 0, -(-request.limit // len(part_ids))
-    parts, said = [], dict[str, Any]()
+    parts, order_field = [], dict[str, Any]()
     for part_id in part_ids:
         part = _Part(part_id, tag_of(part_id))
         parts.append(part)
@@ -69,19 +69,24 @@ def merge_pages(
             continue
         page = read(part_id, replace(request, after=places.get(part.tag, ""), limit=share))
         part.next = page.get("next")
-        part.entries = list(_sorted(page.get(kind, []), at))
+        part.entries = list(_in_order(page.get(kind, []), at))
         size += sum(answer_bytes(entry) for _, entry in part.entries)
-        said |= {name: value for name, value in page.items() if name == "order"}
+        order_field |= {name: value for name, value in page.items() if name == "order"}
     places = {part.tag: places[part.tag] for part in parts if part.tag in places}
     entries = _page(parts, places, request.limit)
     for part in parts:
         if part.shown == len(part.entries) and part.next is not None:
             places[part.tag] = part.next
     is_more = any(part.next is not None or part.shown < len(part.entries) for part in parts)
-    return {"stream": stream_id, **said, kind: entries, "next": part_places.places_text(places) if is_more else None}
+    return {
+        "stream": stream_id,
+        **order_field,
+        kind: entries,
+        "next": part_places.places_text(places) if is_more else None,
+    }
 
 
-def _sorted(entries: Sequence[Page], at: Callable[[Page], str]) -> Iterator[tuple[str, Page]]:
+def _in_order(entries: Sequence[Page], at: Callable[[Page], str]) -> Iterator[tuple[str, Page]]:
     """The entries in their order, each with a text that is never smaller than the one before it."""
     latest = ""
     for entry in entries:

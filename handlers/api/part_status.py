@@ -63,12 +63,14 @@ def answer(
     # The records of a part without it do not reach back to its last pause.
     since_at = max(since) if all(since) else None
     situation = Situation("running", for_ms=for_ms, at_least=since_at is None, is_brief=is_brief)
-    said = verdict(situation, whole) if running == len(parts) else _worst_verdict(worst, parts, records, whole, of_part)
+    sentence = (
+        verdict(situation, whole) if running == len(parts) else _worst_verdict(worst, parts, records, whole, of_part)
+    )
     unwell = next((one for one in sorted(parts, key=lambda one: one is not worst) if one["reason"]), None)
     return of_worst | {
         "stream": stream_id,
         "status": worst["status"],
-        "verdict": f"{running} of {len(parts)} parts connected. {said}",
+        "verdict": f"{running} of {len(parts)} parts connected. {sentence}",
         "reason": None if unwell is None else f"{unwell['stream']}: {unwell['reason']}",
         **dict.fromkeys(("execution", "holder", "cursor")),
         "lanes": {},
@@ -101,8 +103,8 @@ def _worst_verdict(
 ) -> str:
     """Returns the verdict of the worst part with what the whole lacks, and its id if others are in another state."""
     of = records[worst["stream"]]
-    said = worst["verdict"] if of is None else of_part(worst["stream"], of, whole=whole)["verdict"]
-    return said if len({one["status"] for one in parts}) == 1 else f"{worst['stream']}: {said}"
+    sentence = worst["verdict"] if of is None else of_part(worst["stream"], of, whole=whole)["verdict"]
+    return sentence if len({one["status"] for one in parts}) == 1 else f"{worst['stream']}: {sentence}"
 
 
 def _combine_known(function: Callable[[Any], Any], answers: Iterable[Mapping[str, Any]], name: str) -> Any:

@@ -41,18 +41,18 @@ def query_of(fields: Mapping[str, Any]) -> object:
 
 def parameters_of(query: object, known: Sequence[str]) -> dict[str, str]:
     """Returns the parameters of a query as texts; raises BadQuery for an unknown one. None has no parameters."""
-    given = {str(name): str(value) for name, value in query.items()} if isinstance(query, Mapping) else {}
+    texts = {str(name): str(value) for name, value in query.items()} if isinstance(query, Mapping) else {}
     # A presigned request has AWS's signature among its parameters, which API Gateway has checked.
-    if unknown := next((name for name in given if name not in known and not name.startswith("X-Amz-")), None):
+    if unknown := next((name for name in texts if name not in known and not name.startswith("X-Amz-")), None):
         names = ", ".join(known[:-1]) + " and " * (len(known) > 1) + "".join(known[-1:])
         words = f"known are {names}" if known else "there is none here"
         raise BadQuery(unknown, f"the parameter {unknown[:80]} is unknown; {words}", "Leave it out.")
-    return given
+    return texts
 
 
-def is_dry_run(given: Mapping[str, str], otherwise: str) -> bool:
+def is_dry_run(parameters: Mapping[str, str], otherwise: str) -> bool:
     """Returns the value of `dry_run`; `otherwise` is what a request without it does."""
-    dry = given.get("dry_run", "false")
+    dry = parameters.get("dry_run", "false")
     if dry not in ("true", "false"):
         raise BadQuery("dry_run", "the parameter dry_run must be true or false", f"Leave it out to {otherwise}.")
     return dry == "true"
@@ -97,8 +97,12 @@ class Listing:
         `last_event_id` is a place that replaces the query's, because a client that reconnects repeats its query.
         """
         known = ("after", "limit", *(TIMES if self.is_timed else ()), *(("order",) if self.orders else ()))
-        given = parameters_of(query, known)
-        after, limit, order = given.get("after", ""), given.get("limit", str(self.limit)), given.get("order", "")
+        parameters = parameters_of(query, known)
+        after, limit, order = (
+            parameters.get("after", ""),
+            parameters.get("limit", str(self.limit)),
+            parameters.get("order", ""),
+        )
         for field, place in (("after", after), ("Last-Event-ID", last_event_id)):
             if place and not self.place.fullmatch(place):
                 name = "the header" if field != "after" else "the parameter"
@@ -108,7 +112,7 @@ class Listing:
             raise BadQuery("limit", f"the parameter limit must be a whole number from 1 to {self.most}", fix)
         if order and order not in self.orders:
             raise BadQuery("order", f"the parameter order must be {' or '.join(self.orders)}", "Leave it out.")
-        from_ms, to_ms = (instant_ms(name, given.get(name)) for name in TIMES)
+        from_ms, to_ms = (instant_ms(name, parameters.get(name)) for name in TIMES)
         return PageRequest(
             last_event_id or after,
             int(limit),

@@ -51,9 +51,9 @@ def answer(stage: ControlStage, call: ApiCall, ends_s: float) -> dict[str, Any]:
 
 
 def _read(query: object) -> tuple[int, int, bool]:
-    given = parameters_of(query, (*TIMES, "dry_run"))
-    from_ms, to_ms = (instant_ms(name, given.get(name)) for name in TIMES)
-    return from_ms or 0, FOR_EVER if to_ms is None else to_ms, is_dry_run(given, "repair")
+    parameters = parameters_of(query, (*TIMES, "dry_run"))
+    from_ms, to_ms = (instant_ms(name, parameters.get(name)) for name in TIMES)
+    return from_ms or 0, FOR_EVER if to_ms is None else to_ms, is_dry_run(parameters, "repair")
 
 
 def _dry_run(function: str, stream_id: str, from_ms: int, to_ms: int, ends_s: float) -> list[dict[str, Any]]:
@@ -66,11 +66,11 @@ def _dry_run(function: str, stream_id: str, from_ms: int, to_ms: int, ends_s: fl
         raise late
     with translate_errors("Invoke"):
         try:
-            said = _functions(left_s).invoke(FunctionName=function, Payload=payload)
-            body = json.loads(said["Payload"].read())
+            response = _functions(left_s).invoke(FunctionName=function, Payload=payload)
+            body = json.loads(response["Payload"].read())
         except ReadTimeoutError:
             raise late from None
-    if "FunctionError" in said:
+    if "FunctionError" in response:
         raise Problem("bad-answer", "the repair function failed")
     if body["status"] != "done":
         raise Problem("repairing", "the gaps of this profile are being repaired now", "streamId")

@@ -69,34 +69,34 @@ def row(record: SinkRecord, behind: Lag, now_ms: int) -> dict[str, Any]:
 
 def parse_command(query: object, labels: Iterable[str], now_ms: int) -> dict[str, Any]:
     """Returns the command for the delivery; raises BadQuery, and a Problem if the stream has no sinks."""
-    asked, known = parameters_of(query, tuple(FIELDS)), sorted(labels)
-    sink, is_all = asked.get("sink", known[0] if len(known) == 1 else ""), asked.get("all", "false")
-    if asked.get("do") not in COMMANDS:
+    parameters, known = parameters_of(query, tuple(FIELDS)), sorted(labels)
+    sink, is_all = parameters.get("sink", known[0] if len(known) == 1 else ""), parameters.get("all", "false")
+    if parameters.get("do") not in COMMANDS:
         raise BadQuery("do", f"the parameter do must be one of {', '.join(COMMANDS)}")
     if not known:
         raise Problem("no-sinks", "the stream's profile names no sink", "streamId")
     if sink not in known:
         raise BadQuery("sink", f"the parameter sink must be one of {', '.join(known)}", "Name one of them.")
-    from_ms = 0 if asked.get("from") == "start" else instant_ms("from", asked.get("from"))
-    if asked["do"] == "replay" and from_ms is None:
+    from_ms = 0 if parameters.get("from") == "start" else instant_ms("from", parameters.get("from"))
+    if parameters["do"] == "replay" and from_ms is None:
         raise BadQuery("from", "the parameter from must say where the replay begins", "Give start, or an instant.")
-    if asked["do"] != "replay" and from_ms is not None:
+    if parameters["do"] != "replay" and from_ms is not None:
         raise BadQuery("from", "the parameter from is for a replay only", "Leave it out.")
     if from_ms is not None and from_ms > now_ms + APART_MS:
         raise BadQuery("from", "the parameter from must not lie in the future")
     if is_all not in ("true", "false"):
         raise BadQuery("all", "the parameter all must be true or false")
-    if is_all == "true" and asked["do"] != "skip":
+    if is_all == "true" and parameters["do"] != "skip":
         raise BadQuery("all", "the parameter all is for a skip only", "Leave it out.")
-    return {"command": asked["do"], "sink": sink, "from_ms": max(0, from_ms or 0), "all": is_all == "true"}
+    return {"command": parameters["do"], "sink": sink, "from_ms": max(0, from_ms or 0), "all": is_all == "true"}
 
 
-def send_command(functions: Any, function: str, streams: Sequence[str], asked: Mapping[str, Any]) -> None:
+def send_command(functions: Any, function: str, streams: Sequence[str], command: Mapping[str, Any]) -> None:
     """Has the delivery carry out the command for each stream; raises Problem if it cannot, and StoreUnavailable."""
     with translate_errors("Invoke"):
-        answer = functions.invoke(FunctionName=function, Payload=json.dumps({"streams": streams, **asked}).encode())
-    said = json.loads(answer["Payload"].read())
+        answer = functions.invoke(FunctionName=function, Payload=json.dumps({"streams": streams, **command}).encode())
+    body = json.loads(answer["Payload"].read())
     if "FunctionError" in answer:
         raise Problem("bad-answer", "the delivery function did not carry out the command")
-    if "problem" in said:
-        raise Problem("unavailable", said["problem"])
+    if "problem" in body:
+        raise Problem("unavailable", body["problem"])

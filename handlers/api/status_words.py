@@ -102,8 +102,8 @@ def end_reason(status: str, connections: Connections) -> str:
     """Returns in a phrase why the last run ended; "" if it was stopped, or has not ended."""
     lease, newest = connections.lease, connections.newest
     if status == "ended":
-        says = newest is not None and newest.ended_by == "ended" and newest.detail
-        return detail(newest) if newest is not None and says else "the upstream ended the stream"
+        has_reason = newest is not None and newest.ended_by == "ended" and newest.detail
+        return detail(newest) if newest is not None and has_reason else "the upstream ended the stream"
     if status == "broken" and lease.ending != "StreamBroken":
         return f"the last execution failed: {execution_words(lease)}"
     if status not in ("rejected", "broken"):

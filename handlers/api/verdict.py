@@ -59,10 +59,10 @@ def verdict(situation: Situation, coverage: Coverage | None) -> str:
         # The queue has only the beginning of an event that was too long.
         nothing = "0 events lost so far" if is_kept else "" if dead else "Nothing lost"
         losses = _losses(coverage, situation.is_brief, nothing)
-    said = " ".join(filter(None, (_first_sentence(situation), trouble, dead, losses)))
+    text = " ".join(filter(None, (_first_sentence(situation), trouble, dead, losses)))
     if is_kept:
-        return f"{said.removesuffix('.')}; the upstream keeps {length_words(keeps_ms)}."
-    return f"{said} The upstream keeps {length_words(keeps_ms)}: what it sent before may be lost." if keeps_ms else said
+        return f"{text.removesuffix('.')}; the upstream keeps {length_words(keeps_ms)}."
+    return f"{text} The upstream keeps {length_words(keeps_ms)}: what it sent before may be lost." if keeps_ms else text
 
 
 def with_instant(verdict: str, instant: str) -> str:
@@ -108,19 +108,19 @@ def _losses(coverage: Coverage, is_brief: bool, nothing: str) -> str:
     # Once no connection is wanted any more, none will close the last gap.
     if coverage.away is not None and coverage.is_over:
         unproved.append(coverage.away)
-    said = [f"{words}."] if (words := lost_words(coverage)) else []
+    sentences = [f"{words}."] if (words := lost_words(coverage)) else []
     waits_ms = 0 if coverage.waiting_since_ms is None else coverage.to_ms - coverage.waiting_since_ms
     waiting = (
         f"What came in the last {length_words(waits_ms, 1 if is_brief else 2)} is not stored yet. " if waits_ms else ""
     )
     if unproved:
         verb, yet = "is" if len(unproved) == 1 else "are", "" if coverage.is_over else " yet"
-        said.append(f"{_gap_words(unproved)} {verb} not proved complete{yet}.")
+        sentences.append(f"{_gap_words(unproved)} {verb} not proved complete{yet}.")
     if failed:
         is_over = all(gap.repair is None or not gap.repair.next_ms for gap in failed)
-        said.append(f"{_gap_words(failed)} could not be repaired{'' if is_over else ' yet'}.")
-    if said or not nothing or is_brief:  # a brief verdict has not read all records
-        return f"{waiting}{' '.join(said)}".strip()
+        sentences.append(f"{_gap_words(failed)} could not be repaired{'' if is_over else ' yet'}.")
+    if sentences or not nothing or is_brief:  # a brief verdict has not read all records
+        return f"{waiting}{' '.join(sentences)}".strip()
     is_all = coverage.away is None and not waiting
     where = "" if is_all or nothing.endswith("so far") else " before that"
     if not coverage.reaches_start:
@@ -144,9 +144,9 @@ def lost_words(coverage: Coverage) -> str:
     if not gaps:
         return ""
     events = lost_events(gaps)
-    who = "" if any(gap.cause in _OURS for gap in gaps) else ", as the upstream reports"
+    reporter = "" if any(gap.cause in _OURS for gap in gaps) else ", as the upstream reports"
     what = f"Events lost in {_gap_words(gaps)}" if events is None else f"{plural(events, 'event')} lost"
-    return f"{what}{who}"
+    return f"{what}{reporter}"
 
 
 def dead_letter_words(coverage: Coverage) -> str:

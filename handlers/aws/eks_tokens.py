@@ -24,13 +24,13 @@ def sign_cluster_token(plain: PlainAws | None, cluster: str, region: str) -> tup
 
     It is signed with the credentials in `plain`, or with those that botocore finds.
     """
-    who = f"a token for the cluster {cluster!r} cannot be signed"
+    problem = f"a token for the cluster {cluster!r} cannot be signed"
     try:
         keys = _find_credentials() if plain is None else plain.credentials
     except Exception as error:  # botocore reads files, runs programs and requests addresses for them
-        return Closed("no_token", f"{who}: {type(error).__name__}")
+        return Closed("no_token", f"{problem}: {type(error).__name__}")
     if keys is None:
-        return Closed("no_token", f"{who}: there are no AWS credentials")
+        return Closed("no_token", f"{problem}: there are no AWS credentials")
     return token(keys, cluster, region, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())), LIVES_MS
 
 

@@ -54,8 +54,8 @@ def find_first_execution(states: Any, machine_arn: str, stream_id: str) -> tuple
 
     It has not claimed the stream yet, so no record names it. start.asl.yml derives its name from the stream's id only.
     """
-    spelled = json.dumps({"stream": stream_id}, ensure_ascii=False, separators=(",", ":"))
-    name = hashlib.sha1(spelled.encode(), usedforsecurity=False).hexdigest()
+    payload = json.dumps({"stream": stream_id}, ensure_ascii=False, separators=(",", ":"))
+    name = hashlib.sha1(payload.encode(), usedforsecurity=False).hexdigest()
     arn = f"{machine_arn.replace(':stateMachine:', ':execution:')}:{name}-start"
     with translate_errors("DescribeExecution"):
         try:

@@ -140,9 +140,9 @@ class PlainLambda(_PlainClient):
         if answer.status not in (200, 202):
             code = answer.headers.get("x-amzn-errortype", str(answer.status)).partition(":")[0]
             raise _refusal("Invoke", answer, code, "x-amzn-requestid")
-        said = {"Payload": io.BytesIO(answer.data)}
+        response = {"Payload": io.BytesIO(answer.data)}
         failed = answer.headers.get("x-amz-function-error")
-        return said if failed is None else said | {"FunctionError": failed}
+        return response if failed is None else response | {"FunctionError": failed}
 
 
 def _refusal(

@@ -12,7 +12,7 @@ from handlers.deliver.arrivals import Arrivals
 from handlers.deliver.bells import ANSWERED_MS, LATER, Bell, Bells, Place
 from handlers.deliver.delivery_records import SinkRecord, SinkRecords, with_taken
 from handlers.deliver.feed import Feed
-from handlers.deliver.immediate_sending import BOUND_MS, AtOnce
+from handlers.deliver.immediate_sending import BOUND_MS, ImmediateSending
 from handlers.deliver.sending import REST_MS
 from handlers.deliver.sink_commands import Command, Lag, current_record, lag, new_record, unnoted_lag
 from handlers.deliver.table_records import Brought, Record, group_by_stream
@@ -93,14 +93,16 @@ class Delivery:
 
     def _send_at_once(
         self, found: Mapping[str, Brought], targets: Mapping[str, Sequence[Target] | None]
-    ) -> dict[str, AtOnce]:
+    ) -> dict[str, ImmediateSending]:
         """Tries to send each stream's arrival at once; returns the tries when they are over."""
         prompt = {one: of for one, of in targets.items() if of and not all(target.wait_ms for target in of)}
         # Clients are made before the time runs: how long that takes does not depend on the sink.
         sending = {one: self.ports.sending(one) for of in prompt.values() for one in of if not one.wait_ms}
         until_ms = self.ports.now_ms() + BOUND_MS
         tries = {
-            one: AtOnce(one, found[one], of, self.records, sending, self.ports.now_ms, self.ports.each, until_ms)
+            one: ImmediateSending(
+                one, found[one], of, self.records, sending, self.ports.now_ms, self.ports.each, until_ms
+            )
             for one, of in prompt.items()
         }
         self.ports.within([one.run for one in tries.values()], BOUND_MS)

@@ -42,7 +42,7 @@ class _Try(NamedTuple):
 
 
 @dataclass
-class AtOnce:
+class ImmediateSending:
     """The tries of one stream's arrival, until `until_ms`; `targets` are all that its profile names."""
 
     stream_id: str
@@ -53,7 +53,7 @@ class AtOnce:
     now_ms: Callable[[], int]
     each: Each
     until_ms: int
-    _sent: SentAtOnce = field(default_factory=SentAtOnce)
+    _taken_after: SentAtOnce = field(default_factory=SentAtOnce)
     _records: dict[str, SinkRecord] = field(default_factory=dict)
     _taken: dict[str, Taken] = field(default_factory=dict)
     _rests: dict[str, int] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class AtOnce:
     @property
     def taken_so_far(self) -> SentAtOnce:
         """What sinks have taken by now, and after which arrival."""
-        return self._sent._replace(taken=dict(self._taken))
+        return self._taken_after._replace(taken=dict(self._taken))
 
     def run(self) -> None:
         """Sends to each sink that may take it at once, the quickest first; nothing if an event cannot be read."""
@@ -72,7 +72,7 @@ class AtOnce:
         messages, places, problem = self._messages()
         if end is None or not end.is_newest(self.now_ms()) or end.mark == self.brought.mark or problem:
             return
-        self._sent, self._records = SentAtOnce(end), known
+        self._taken_after, self._records = SentAtOnce(end), known
         tries = [one for target in self.targets if (one := self._plan_try(target, end, len(messages))) is not None]
         for one in sorted(tries, key=lambda one: one.record.took_ms):
             outcomes = send_all(

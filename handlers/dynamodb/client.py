@@ -163,14 +163,14 @@ class DynamoDb:
             return http.client.HTTPConnection(host, port, timeout=self.connect_timeout_s)
         return http.client.HTTPSConnection(host, port, timeout=self.connect_timeout_s, context=tls())
 
-    def _transport_error(self, error: Exception, other: Any = None) -> "_Failed":
+    def _transport_error(self, error: Exception, default: Any = None) -> "_Failed":
         """Returns botocore's error for an error of the transport; `other` if none is more specific."""
         errors = _botocore()
         if isinstance(error, ssl.SSLCertVerificationError):
             return _Failed(errors.SSLError(endpoint_url=self.url, error="the certificate cannot be trusted"), 0)
         if isinstance(error, TimeoutError):
             return _Failed(errors.ReadTimeoutError(endpoint_url=self.url), TRANSIENT_DELAY_S)
-        kind = other or errors.ConnectionClosedError
+        kind = default or errors.ConnectionClosedError
         return _Failed(kind(endpoint_url=self.url, error=type(error).__name__), TRANSIENT_DELAY_S)
 
 

@@ -68,7 +68,7 @@ class Signer:
         """The address of a GET of "/" that contains its signature; the sender adds the `headers`, in lower case."""
         signed = dict(sorted({"host": host, **headers}.items()))
         names, scope = ";".join(signed), self._scope(stamp)
-        said = {
+        parameters = {
             **query,
             "X-Amz-Algorithm": _ALGORITHM,
             "X-Amz-Credential": f"{self._credentials.access_key_id}/{scope}",
@@ -77,18 +77,18 @@ class Signer:
             "X-Amz-SignedHeaders": names,
         }
         if self._credentials.session_token:
-            said["X-Amz-Security-Token"] = self._credentials.session_token
-        text = urlencode(sorted(said.items()), quote_via=quote, safe="-_.~")
+            parameters["X-Amz-Security-Token"] = self._credentials.session_token
+        text = urlencode(sorted(parameters.items()), quote_via=quote, safe="-_.~")
         nothing = hashlib.sha256(b"").hexdigest()
         signature = self._signature(f"GET\n/\n{text}", signed, names, nothing, stamp, scope)
         return f"https://{host}/?{text}&X-Amz-Signature={signature}"
 
     def _signature(
-        self, asked: str, headers: dict[str, str], names: str, body_sha256: str, stamp: str, scope: str
+        self, request: str, headers: dict[str, str], names: str, body_sha256: str, stamp: str, scope: str
     ) -> str:
         # "Create a canonical request": method, path, query, headers in the order of their names, their names, the body.
         lines = "".join([f"{name}:{value}\n" for name, value in headers.items()])
-        canonical = f"{asked}\n{lines}\n{names}\n{body_sha256}"
+        canonical = f"{request}\n{lines}\n{names}\n{body_sha256}"
         to_sign = f"{_ALGORITHM}\n{stamp}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
         return hmac.digest(self._signing_key(stamp[:8]), to_sign.encode(), "sha256").hex()
 

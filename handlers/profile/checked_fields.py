@@ -112,9 +112,9 @@ A_PATH = Form(
 )
 
 
-def element_hint(spelled: object) -> str:
+def element_hint(path: object) -> str:
     """Returns an explanation of `[*]` that ends the sentence about a wrong path; "" if the path has no `[*]`."""
-    return '; "[*]" stands for an element of the list that split names' if "[*]" in str(spelled) else ""
+    return '; "[*]" stands for an element of the list that split names' if "[*]" in str(path) else ""
 
 
 class BadProfile(ProfileError):
@@ -223,7 +223,7 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     # Imported here: only a profile with a mistake needs it, and each import lengthens the cold start.
     from difflib import get_close_matches
 
-    spelled = word.lower().replace("-", "_")
-    near = [spelled] if spelled in names else get_close_matches(spelled, names, 1, 0.7)
-    near = near or [name for name in names if len(spelled) > 3 and spelled in name]
+    lower = word.lower().replace("-", "_")
+    near = [lower] if lower in names else get_close_matches(lower, names, 1, 0.7)
+    near = near or [name for name in names if len(lower) > 3 and lower in name]
     return f"; did you mean {names[near[0]]}?" if near else ""

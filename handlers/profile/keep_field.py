@@ -40,13 +40,13 @@ def _rule(inner: Fields, split: Split | None, has_names: bool) -> Keep:
 
 
 def _path(inner: Fields, split: Split | None) -> JsonPath | None:
-    spelled = inner.take("path")
-    if spelled is None:
+    text = inner.take("path")
+    if text is None:
         return None
     read = parse_path if split is None else split.path_of
-    path = read(spelled) if isinstance(spelled, str) else None
+    path = read(text) if isinstance(text, str) else None
     if path is None:
-        inner.add_problem("path", f"must be {PATH}{element_hint(spelled)}")
+        inner.add_problem("path", f"must be {PATH}{element_hint(text)}")
     return path
 
 

@@ -80,8 +80,8 @@ def _values(table: dict[str, Any]) -> tuple[tuple[JsonPath, Value], ...]:
     if not isinstance(wanted, dict) or not wanted:
         raise ProfileError('must contain json as a table of paths and values, such as { "$.type" = "ERROR" }')
     places: list[tuple[JsonPath, Value]] = []
-    for spelled, value in wanted.items():
-        path = parse_path(spelled)
+    for text, value in wanted.items():
+        path = parse_path(text)
         if path is None or not isinstance(value, str | int | float | bool):
             raise ProfileError(
                 f'may contain in json only {PATH}, each with a text, a number, true, false or "*" (any value)'

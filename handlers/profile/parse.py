@@ -74,13 +74,13 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
     def rare(name: str, *given: Any, absent: Any = None, **more: Any) -> Any:
         return _reader(name)(fields, *given, **more) if name in table else absent
 
-    said = {
+    values = {
         one.name: fields.read(one.name, one.metadata["form"], one.metadata["default"])
         for one in dataclasses.fields(Profile)
         if one.metadata
     }
-    said |= _defaults(said, table, keep_days)
-    has_ids = FRAMINGS[said["framing"]].has_ids
+    values |= _defaults(values, table, keep_days)
+    has_ids = FRAMINGS[values["framing"]].has_ids
     split = rare("split")
     cursor = sections.rule(fields, "cursor", ("id",), has_ids, split) or ("id" if has_ids else None)
     talk = _reader("conversation")(fields) if any(name in table for name in _OF_SOCKETS) else None
@@ -95,7 +95,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         name=name,
         address=address,
         headers=sections.headers(fields),
-        body=sections.body(fields, said["method"], resume),
+        body=sections.body(fields, values["method"], resume),
         statuses=sections.statuses(fields),
         marks=marks(marked),
         backoff=sections.backoff(fields),
@@ -109,12 +109,12 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         sequence=rare("sequence", split),
         time=time,
         **({} if talk is None else talk.fields),
-        token=rare("token", check, allow_private=said["allow_private"]),
+        token=rare("token", check, allow_private=values["allow_private"]),
         ticket=rare("ticket", check),
         tls=rare("tls"),
         budget=rare("budget"),
         repair=rare("repair", key, split, variables, time, keep),
-        **said,
+        **values,
     )
     rare("columns")  # they are the archive's: no function uses them, but their problems are noted
     _check(fields, profile, table, [mark for _, mark in marked], has_ids)
@@ -129,13 +129,13 @@ def _time(fields: Fields, table: Mapping[str, Any]) -> Any:
     return time
 
 
-def _defaults(said: Mapping[str, Any], table: Mapping[str, Any], keep_days: int) -> dict[str, Any]:
+def _defaults(values: Mapping[str, Any], table: Mapping[str, Any], keep_days: int) -> dict[str, Any]:
     """Returns the defaults that depend on the stage or on other fields."""
-    again = addresses.is_repeated(said["method"], said["again"])
+    again = addresses.is_repeated(values["method"], values["again"])
     return {
-        "keep_days": keep_days if said["keep_days"] is None else said["keep_days"],
+        "keep_days": keep_days if values["keep_days"] is None else values["keep_days"],
         "again": again,
-        "overlap": said["overlap"] if again or "overlap" in table else "forbids",
+        "overlap": values["overlap"] if again or "overlap" in table else "forbids",
     }
 
 

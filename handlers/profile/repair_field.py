@@ -103,13 +103,13 @@ class Repair:
         """Returns the address of the first page; `edges` has a text for each edge that the address has."""
         # Each value is filled in once: nothing in it is taken for a placeholder.
         pieces = _EDGE.split(self.address)
-        spelled = [
+        filled = [
             quote_value(edges[piece])
             if number % 2
             else fill_references(addresses.fill_in(piece, stream_id, quote_value), secrets, quote_value)
             for number, piece in enumerate(pieces)
         ]
-        return "".join(spelled)
+        return "".join(filled)
 
 
 def repair(
@@ -194,8 +194,8 @@ def _key(inner: Fields, items: Split, own_key: Rule, split: Split | None, *, by_
                 "address", "must contain {from} and {to}: the stream's key is a hash, which no upstream can look up"
             )
         return "hash"
-    spelled = [one.text for one in own] if value is None else value if isinstance(value, list) else [value]
-    paths = [parse_path(one) if isinstance(one, str) else None for one in spelled]
+    texts = [one.text for one in own] if value is None else value if isinstance(value, list) else [value]
+    paths = [parse_path(one) if isinstance(one, str) else None for one in texts]
     moved = [None if path is None else _within_item(path, items) for path in paths]
     count = len(own_key) if isinstance(own_key, tuple) else 1
     if None in moved or len(moved) != count:
@@ -242,10 +242,10 @@ def unintended_notes(repair: Repair, own_key: Rule, split: Split | None, own_kee
     if not isinstance(key, str):
         own = [path.text for path in own_paths(own_key, split)]
         items = [f"${one.text.partition(ELEMENT)[2]}" for one in ((key,) if isinstance(key, JsonPath) else key)]
-        said = ", ".join(own) or ("the last event ID" if own_key == "id" else "its own")
+        words = ", ".join(own) or ("the last event ID" if own_key == "id" else "its own")
         if items != own:
-            said = f"an item is named by {', '.join(items)}, an event of the stream by {said}"
-            yield f"{said}: `profile try --repair` compares"
+            words = f"an item is named by {', '.join(items)}, an event of the stream by {words}"
+            yield f"{words}: `profile try --repair` compares"
     if _keep(own_keep, split, has_names=True) != repair.keep:
         yield "keep selects events by name, and repair has no name, so items of every name are stored"
     elif any(rule.path is not None and split is not None and not split.is_of_element(rule.path) for rule in own_keep):

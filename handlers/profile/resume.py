@@ -46,8 +46,8 @@ class Resume:
         """Returns what is sent for `cursor`; "" if a header cannot carry it: a line end would begin another header."""
         # The fallback is a constant of the upstream, not the place of an event that was seen.
         is_place = cursor != self.fallback
-        asked = self.pattern.replace("{cursor}", self._shift(cursor, 1)) if is_place else cursor
-        return "" if self.place == "header" and _LINE_ENDS.intersection(asked) else asked
+        text = self.pattern.replace("{cursor}", self._shift(cursor, 1)) if is_place else cursor
+        return "" if self.place == "header" and _LINE_ENDS.intersection(text) else text
 
     def after_expiry(self, cursor: str, oldest: str | None) -> tuple[str, bool]:
         """Returns where to go on once the upstream has forgotten what came after `cursor`, and whether any may be lost.
@@ -57,8 +57,8 @@ class Resume:
         """
         if oldest is None:
             return self.fallback, True
-        asked, first = _comparable(self._shift(cursor, 1)), _comparable(oldest)
-        if type(asked) is type(first) and not _is_later(first, asked):
+        wanted, first = _comparable(self._shift(cursor, 1)), _comparable(oldest)
+        if type(wanted) is type(first) and not _is_later(first, wanted):
             return cursor, False
         return self._shift(oldest, -1), True
 

@@ -170,9 +170,9 @@ def rule(fields: Fields, field: str, words: tuple[str, ...], has_ids: bool, spli
     read = parse_path if split is None else split.path_of
     paths = [read(one) if isinstance(one, str) else None for one in (value if several else [value])]
     if None in paths:
-        spelled = ", ".join(f'"{word}"' for word in words)
+        listed = ", ".join(f'"{word}"' for word in words)
         more = f"{', or a list of such paths' if 'hash' in words else ''}{element_hint(value)}"
-        fields.add_problem(field, f"must be {spelled} or {PATH}{more}{did_you_mean(value, words)}")
+        fields.add_problem(field, f"must be {listed} or {PATH}{more}{did_you_mean(value, words)}")
         return None
     sound = tuple(path for path in paths if path is not None)
     return sound if several else sound[0]

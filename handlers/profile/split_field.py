@@ -29,7 +29,7 @@ def split(fields: Fields) -> Split | None:
         lambda value: whole.path_of(value) if isinstance(value, str) else None,
     )
     parsed = Split(
-        path, _kept(inner, path), inner.read("name", of_name), tuple(read_list(inner, "unfinished", read_mark))
+        path, _kept_paths(inner, path), inner.read("name", of_name), tuple(read_list(inner, "unfinished", read_mark))
     )
     inner.refuse_unknown("split: path, keep, name, unfinished")
     return parsed
@@ -47,7 +47,7 @@ def _names_path(value: Any) -> JsonPath | None:
     return path if path is not None and all(isinstance(step, str) for step in path.steps) else None
 
 
-def _kept(inner: Fields, path: JsonPath) -> tuple[JsonPath, ...]:
+def _kept_paths(inner: Fields, path: JsonPath) -> tuple[JsonPath, ...]:
     value = inner.take("keep")
     if value is None:
         return ()

@@ -64,7 +64,7 @@ def ticket(fields: Fields, check: Callable[[str], str]) -> Ticket | None:
     names_a_part = inner.has("opens")
     opens: JsonPath | None = inner.read("opens", A_PATH)
     parsed = Ticket(
-        address=inner.read_checked("address", lambda text: _checked(text, check)),
+        address=inner.read_checked("address", lambda text: _check_address(text, check)),
         method=method,
         headers=sections.headers(inner),
         body=sections.json_text(inner, method, "a JSON object or array", dict | list),
@@ -76,7 +76,7 @@ def ticket(fields: Fields, check: Callable[[str], str]) -> Ticket | None:
     return parsed
 
 
-def _checked(text: str, check: Callable[[str], str]) -> str:
+def _check_address(text: str, check: Callable[[str], str]) -> str:
     address = check(text)
     if urlsplit(address).scheme not in ("http", "https"):
         raise ProfileError("must begin with https:// or http://")

@@ -58,23 +58,23 @@ def request_of(profile: Profile, stream_id: str, cursor: str | None, secrets: Se
     Raises ProfileError if a secret has characters that no header can carry.
     """
     secrets = secrets or {}
-    asked = profile.resume.sent_text(cursor) if profile.resume is not None and cursor else None
+    place = profile.resume.sent_text(cursor) if profile.resume is not None and cursor else None
     # References are filled in first, so nothing in the cursor or the id is taken for one.
     address = fill_references(profile.address_for(stream_id, secrets), secrets, quote_value)
     if profile.is_socket:  # RFC 6455, section 3: ws and wss are requested as http and https are
         address = re.sub(r"^ws", "http", address)
     headers = _headers(profile, secrets)
     portable = frozenset[str]()
-    if asked is not None and profile.resume is not None and profile.resume.place == "query":
-        address = with_query(address, profile.resume.name, asked)
-    elif asked is not None and profile.resume is not None and profile.resume.place == "header" and asked:
+    if place is not None and profile.resume is not None and profile.resume.place == "query":
+        address = with_query(address, profile.resume.name, place)
+    elif place is not None and profile.resume is not None and profile.resume.place == "header" and place:
         # WHATWG: the value is the last event ID "encoded as UTF-8".
-        headers[profile.resume.name.lower()] = asked.encode()
+        headers[profile.resume.name.lower()] = place.encode()
         portable = frozenset({profile.resume.name.lower()})
-    body = None if profile.body is None else _body(profile, profile.body, stream_id, asked, secrets)
-    given = placeholder_values(secrets)
-    told = [one.text for one in profile.exchanges]
-    held = tuple(secrets[reference] for reference in profile.secrets) + tuple(given.values())
+    body = None if profile.body is None else _body(profile, profile.body, stream_id, place, secrets)
+    values = placeholder_values(secrets)
+    texts = [one.text for one in profile.exchanges]
+    held = tuple(secrets[reference] for reference in profile.secrets) + tuple(values.values())
     return UpstreamRequest(
         profile.method,
         address,
@@ -84,9 +84,9 @@ def request_of(profile: Profile, stream_id: str, cursor: str | None, secrets: Se
         held,
         portable,
         is_upgrade=profile.is_socket,
-        message_secrets=frozenset(secrets[one] for text in told for one in references(text))
-        | {given.get(name, "") for text in told for name in places_in(text)},
-        ticket_secrets=frozenset(value for name, value in given.items() if name != "token"),
+        message_secrets=frozenset(secrets[one] for text in texts for one in references(text))
+        | {values.get(name, "") for text in texts for name in places_in(text)},
+        ticket_secrets=frozenset(value for name, value in values.items() if name != "token"),
         trust=profile.trust(secrets),
     )
 
@@ -114,8 +114,8 @@ def message_of(
     from handlers.profile import messages
 
     by_message = profile.resume is not None and profile.resume.place == "message"
-    asked = profile.resume.sent_text(cursor) if by_message and profile.resume is not None and cursor else cursor
-    return messages.message_bytes(send, asked, lambda text: fill_text(text, stream_id, secrets), received)
+    place = profile.resume.sent_text(cursor) if by_message and profile.resume is not None and cursor else cursor
+    return messages.message_bytes(send, place, lambda text: fill_text(text, stream_id, secrets), received)
 
 
 def _headers(profile: Profile, secrets: Secrets) -> dict[str, bytes]:
@@ -136,16 +136,16 @@ def _headers(profile: Profile, secrets: Secrets) -> dict[str, bytes]:
     return {name: value.encode() for name, value in (headers | own_headers(profile, profile.headers, secrets)).items()}
 
 
-def _body(profile: Profile, text: str, stream_id: str, asked: str | None, secrets: Secrets) -> bytes:
+def _body(profile: Profile, text: str, stream_id: str, place: str | None, secrets: Secrets) -> bytes:
     whole = fill_json(json.loads(text), stream_id, secrets)
-    if asked is not None and profile.resume is not None and profile.resume.place == "body":
+    if place is not None and profile.resume is not None and profile.resume.place == "body":
         *outer, last = profile.resume.name.split("/")[1:]
         inner = whole
         for name in outer:
             inner = inner.setdefault(name, {})
         # A number stays a number; anything else is a text, which protobuf's JSON also accepts for its large numbers.
-        is_number = isinstance(inner.get(last), int) and asked.isascii() and asked.isdigit()
-        inner[last] = int(asked) if is_number else asked
+        is_number = isinstance(inner.get(last), int) and place.isascii() and place.isdigit()
+        inner[last] = int(place) if is_number else place
     return compact(whole).encode()
 
 

@@ -73,7 +73,7 @@ class LetterReader:
             if "error" in fields:
                 return _end(message, fields)
             if "sink" in fields:
-                return _undelivered(message, fields)
+                return _unreadable_letter(message, fields)
             if "repair" in fields:
                 words = "its gap stays open: POST /connections/{streamId}/repair tries again"
                 return Letter((message,), _text(fields["stream"]), _text(fields["reason"]), problem=words)
@@ -125,7 +125,7 @@ def _event(messages: tuple[Message, ...], about: Letter, content: dict[str, Any]
     return replace(about, messages=messages, event=event)
 
 
-def _undelivered(message: Message, fields: dict[str, Any]) -> Letter:
+def _unreadable_letter(message: Message, fields: dict[str, Any]) -> Letter:
     stream_id, sink, key, reason = (_text(fields[name]) for name in ("stream", "sink", "key", "reason"))
     return Letter((message,), stream_id, reason, key, f"it was not delivered to {sink}; the table has it")
 

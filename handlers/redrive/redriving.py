@@ -165,13 +165,13 @@ class Redrive:
             return Outcome(letter, LEFT, "the stream is started again with --restart, or by a POST")
         if lease.stop:
             return Outcome(letter, LEFT, "a stop was requested since: it stays stopped until a POST starts it")
-        start, said = Start.DONE, ""
+        start, detail = Start.DONE, ""
         if not self.dry_run:
-            start, said = start_stream(self.stage.states, self.stage.machine_arn, stream_id)
+            start, detail = start_stream(self.stage.states, self.stage.machine_arn, stream_id)
         if start is not Start.DONE:
-            return Outcome(letter, LEFT, said)
-        self._started[stream_id] = said
-        return Outcome(letter, STARTED, said)
+            return Outcome(letter, LEFT, detail)
+        self._started[stream_id] = detail
+        return Outcome(letter, STARTED, detail)
 
 
 def _reason(problem: BaseException) -> str:

@@ -50,19 +50,19 @@ class Events:
     def outcome(self, stream_id: str, fence: int, event: StreamEvent, layout: Layout, *, dry_run: bool) -> str:
         """Puts the event into the table; returns STORED, or KNOWN if it is there. Raises NotStored."""
         partitions = layout.items or layout.partitions
-        there = None if partitions == LOG else self._read(stream_id, event.key, partitions)
-        if layout.partitions == LOG and there is None:
+        stored = None if partitions == LOG else self._read(stream_id, event.key, partitions)
+        if layout.partitions == LOG and stored is None:
             return self._outcome_in_log(stream_id, event, dry_run=dry_run)
         number = UNNUMBERED + zlib.crc32(event.key.encode())
         item = event_item(stream_id, fence, number, event, StoragePolicy(partitions, order=layout.order))
-        if there is not None and "dead_letter" not in there:
-            if to_stored_event(there, self.objects.find).data != event.data:
+        if stored is not None and "dead_letter" not in stored:
+            if to_stored_event(stored, self.objects.find).data != event.data:
                 raise NotStored("another body is stored under its key")
             return KNOWN
-        if there is not None:
+        if stored is not None:
             # A mark that the index has keeps its place there, even if an item written now had none.
             item = {name: value for name, value in item.items() if name not in KEPT}
-            item |= {name: there[name] for name in KEPT if name in there}
+            item |= {name: stored[name] for name in KEPT if name in stored}
         body = None
         if size_bytes(item) > MAX_ITEM_BYTES:
             referring, body = with_object_reference(item), body_of(item)
@@ -82,9 +82,9 @@ class Events:
         found = self._find(stream_id, event.key)
         if found is None:
             raise NotStored("its stream's log has no mark of it; the upstream is asked for it again")
-        mark, there = found
-        if there.dead_letter is None:
-            if there.data != event.data:
+        mark, stored = found
+        if stored.dead_letter is None:
+            if stored.data != event.data:
                 raise NotStored("another body is stored under its key")
             return KNOWN
         if len(pack([event], bodies=False)) > MAX_SEGMENT_BYTES:
@@ -96,9 +96,9 @@ class Events:
     def has_event(self, stream_id: str, key: str, layout: Layout) -> bool:
         """Returns whether the key has an event, not a mark."""
         items = layout.items or layout.partitions
-        there = None if items == LOG else self._read(stream_id, key, items)
-        if layout.partitions != LOG or there is not None:
-            return there is not None and "dead_letter" not in there
+        stored = None if items == LOG else self._read(stream_id, key, items)
+        if layout.partitions != LOG or stored is not None:
+            return stored is not None and "dead_letter" not in stored
         found = self._find(stream_id, key)
         return found is not None and found[1].dead_letter is None
 
@@ -125,9 +125,9 @@ class Events:
         if len(data) > MAX_SEGMENT_BYTES:
             # The object is kept for as long as the mark's segment is from now on.
             left_s = (read_int(mark, "expires_at") or 0) - event.received_at_ms // 1000
-            key, content, says = object_of_event(stream_id, segment.fence, event, max(0, -(-left_s // DAY_S)))
+            key, content, reference = object_of_event(stream_id, segment.fence, event, max(0, -(-left_s // DAY_S)))
             self.objects.put(key, content)
-            item = segment_item(stream_id, segment, [event], 0, pack([event], bodies=False)) | says
+            item = segment_item(stream_id, segment, [event], 0, pack([event], bodies=False)) | reference
         if "expires_at" in mark:
             item["expires_at"] = mark["expires_at"]
         return self._table.put(item, "attribute_exists(dead_letter)")

@@ -82,7 +82,7 @@ class LedgerRequests:
         now_ms, repair, ledger = self._now_ms(), self.repair_requests(), self._store.ledger
         on_open, stream_id = repair[0] if repair else None, self._invocation.stream_id
         recorded = ledger.record_gaps(
-            stream_id, now_ms, step.dead_after_ms, self._row, last_searched, on_open, again=step.again
+            stream_id, now_ms, step.dead_after_ms, self._row, last_searched, on_open, has_open_gap=step.again
         )
         self.last_searched = typed_values.read_int(self._row, "fence")
         return recorded

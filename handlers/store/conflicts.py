@@ -127,13 +127,13 @@ class Conflicts:
         Stored items never change, but another connection may have written them a moment ago.
         """
         keys = {item["SK"]["S"]: {"PK": item["PK"], "SK": item["SK"]} for item in wanted}
-        there: dict[str, Item] = {}
+        found: dict[str, Item] = {}
         for consistent in (False, True):
-            missing = [key for name, key in keys.items() if name not in there]
+            missing = [key for name, key in keys.items() if name not in found]
             for item in self.table.batch_get(missing, consistent=consistent):
-                there[item["SK"]["S"]] = item
+                found[item["SK"]["S"]] = item
         # A promise has no body: the stream's log has the event, or gets it from the connection that meets the promise.
-        return {name: item for name, item in there.items() if PROMISED not in item}
+        return {name: item for name, item in found.items() if PROMISED not in item}
 
     def _is_same(self, stored_item: Item, item: Item, event: StreamEvent) -> bool:
         """Returns whether the stored item is the event; assumed if either is an oversize frame, not kept whole."""

@@ -215,9 +215,9 @@ class KnownStreams(Store):
     @staticmethod
     def _is_outdated(held: _StreamState) -> bool:
         """Returns whether by its record the watch would take the stream for quieter than it is."""
-        told, known = silence_of(held.item), silence_of(held.unsaved)
+        written, known = silence_of(held.item), silence_of(held.unsaved)
         limit_ms = None if known.expect_ms is None else known.limit_ms()
-        return limit_ms is not None and (known.event_ms or 0) - (told.event_ms or 0) >= limit_ms // 2
+        return limit_ms is not None and (known.event_ms or 0) - (written.event_ms or 0) >= limit_ms // 2
 
     def _record_write(self, held: _StreamState) -> None:
         held.has_proved = held.has_proved or ledger_records.has_caught_up(held.item["live"]["M"])

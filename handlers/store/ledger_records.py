@@ -183,7 +183,7 @@ class LedgerRecords:
         gaps_recorded_by: int,
         on_open: Callable[[], None] | None = None,
         *,
-        again: bool = False,
+        has_open_gap: bool = False,
     ) -> GapsRecorded:
         """Records the gaps between the last connections, and whether each is closed by now.
 
@@ -191,7 +191,7 @@ class LedgerRecords:
         soon records no gaps, so the next one searches for the earlier ones too. It goes back to before connection
         `gaps_recorded_by`, the last one that recorded gaps as far as the control record knows (0: none), or to one that
         certainly has. `on_open` is called before a gap is written in which events may be missing. An open gap that was
-        none after all becomes delivered. With `again` the connection has recorded an open gap before, so that is
+        none after all becomes delivered. With `has_open_gap` the connection has recorded an open gap before, so that is
         checked even if no gap is left.
         """
         rows = self._rows_to_search(stream_id, gaps_recorded_by, dead_after_ms)
@@ -204,7 +204,7 @@ class LedgerRecords:
         fence, began_ms = read_int(own, "fence") or 0, read_int(own, "opened_ms") or now_ms
         is_late = any(record.fence < fence and record.opened_ms > began_ms for record in records)
         is_told = any(read_int(row, "missing") for row in rows)
-        is_doubtful = again or is_late or is_told or not all(map(has_caught_up, rows[1:]))
+        is_doubtful = has_open_gap or is_late or is_told or not all(map(has_caught_up, rows[1:]))
         # Otherwise, while the stream is down, a put of each known gap would be refused, one after the other.
         recorded = self._table.newest_records(stream_id, "gap#", SEARCHED_CONNECTIONS) if shown or is_doubtful else []
         known = {item["SK"]["S"]: item for item in recorded}
@@ -226,11 +226,11 @@ class LedgerRecords:
                 if on_open is not None and gap.state != DELIVERED:
                     on_open()
                 self._put_gap(item | typed_values.expiry(gap.to_ms, self._keep_days), before)
-        told = [gap_of(item) for item in recorded]
+        gaps_recorded = [gap_of(item) for item in recorded]
         # The losses of older connections were not all read.
-        told_since = told[-1].fence if len(told) == SEARCHED_CONNECTIONS else 0
-        for gap, item in zip(told, recorded, strict=True):
-            if is_unfounded(gap, shown, records) or is_delivered_elsewhere(gap, told, records, told_since):
+        told_since = gaps_recorded[-1].fence if len(gaps_recorded) == SEARCHED_CONNECTIONS else 0
+        for gap, item in zip(gaps_recorded, recorded, strict=True):
+            if is_unfounded(gap, shown, records) or is_delivered_elsewhere(gap, gaps_recorded, records, told_since):
                 self._put_gap(item | {"state": {"S": DELIVERED}}, item)
         is_open = any(gap.fence == fence and gap.state == OPEN for gap in shown)
         return GapsRecorded(len(unrequested_gaps(shown, records, fence)), is_open)

@@ -160,8 +160,8 @@ class SingleWriter:
 
     def _stored_place(self, item: Item) -> str | None:
         """Returns the place of the event under the item's key; None if there is none."""
-        there = self._table.get(item["PK"]["S"], item["SK"]["S"])
-        return None if there is None else place_of(there)
+        stored = self._table.get(item["PK"]["S"], item["SK"]["S"])
+        return None if stored is None else place_of(stored)
 
     def dead_letter(self, event: StreamEvent, item: Item, reason: str) -> str:
         """Sends the event whole, then leaves a mark under its key, so that the next connection knows the event.

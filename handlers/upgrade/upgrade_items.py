@@ -89,14 +89,14 @@ def upgrade_mark(item: Item, now_ms: int, lost: Mapping[str, Lost]) -> Item:
     """Returns the mark of a stream that is asked now; `item` is its lease, `lost` its losses."""
     lease = lease_of(item)
     since = typed_item({stream_id: f"{one.from_ms}/{one.fence}" for stream_id, one in lost.items()})
-    asked = typed_item({
+    fields = typed_item({
         "at_ms": now_ms,
         "execution": execution_of(item),
         "away": unconnected_ms(lease, now_ms) > 0,
         "failures": _failures(item),
         "fence": lease.fence,
     })  # fmt: skip
-    return {"M": asked | ({"lost": {"M": since}} if since else {})}
+    return {"M": fields | ({"lost": {"M": since}} if since else {})}
 
 
 def is_asked(item: Item, version: str) -> bool:
@@ -124,8 +124,8 @@ def has_handed_over(item: Item) -> bool:
     if not lease.execution or lease.execution == former:
         return False
     if is_group(item["PK"]["S"]):
-        asked: Item = item[MARK]["M"]
-        return lease.fence > (read_int(asked, "fence") or 0) and alive_until_ms(group_lease(item)) > 0
+        mark: Item = item[MARK]["M"]
+        return lease.fence > (read_int(mark, "fence") or 0) and alive_until_ms(group_lease(item)) > 0
     return (read_text(live_record(item) or {}, "execution") or former) != former
 
 
@@ -137,7 +137,7 @@ def to_stream(
     `stretches` has the numbers of its connections, `newest_ms` is the instant of its newest stored event, if known.
     """
     lease = lease_of(item)
-    asked: Item = item[MARK]["M"]
+    mark: Item = item[MARK]["M"]
     before, after = stretches or (None, None)
     # A stream that is started again after a bad end has no execution yet.
     is_held = bool(lease.execution) or (not version and lease.ending in BAD_ENDINGS and not was_ended(item))
@@ -147,9 +147,9 @@ def to_stream(
         is_ours=is_held and not lease.stop and is_asked(item, version),
         has_handed_over=has_handed_over(item),
         away_ms=unconnected_ms(lease, now_ms),
-        was_away=read_flag(asked, "away"),
+        was_away=read_flag(mark, "away"),
         failures=_failures(item),
-        had_failures=read_int(asked, "failures") or 0,
+        had_failures=read_int(mark, "failures") or 0,
         ending="" if lease.execution else lease.ending,
         silent_ms=None if newest_ms is None else now_ms - newest_ms,
         before=before,

@@ -112,7 +112,7 @@ class Rounds:
 
     def check(self, now_ms: int, is_late: Callable[[], bool]) -> Findings:
         """Checks the leases from where the last check stopped until it `is_late`, but at least one part."""
-        seen = Findings(is_whole=True)
+        findings = Findings(is_whole=True)
         after = ""
         if not self._after:
             self._groups.clear()
@@ -125,20 +125,20 @@ class Rounds:
                     well |= {self._check_group(group_id, items[group_id], now_ms) for group_id in sorted(items)}
                 known = []
                 stream_ids = [one for one in held if not is_group(one) and held[one] not in well]
-                seen.wanted += sum(1 for one in held if held[one] in well and not is_group(one))
+                findings.wanted += sum(1 for one in held if held[one] in well and not is_group(one))
                 # These reads may be slightly old: a lease stays valid for several of its holder's renewals.
                 for items in pool.map(self._leases.read_for_watch, batches(stream_ids)):
                     for stream_id in sorted(items):
-                        self._check_lease(seen, stream_id, items[stream_id], now_ms)
+                        self._check_lease(findings, stream_id, items[stream_id], now_ms)
                 if after and is_late():
-                    seen.is_whole = False
+                    findings.is_whole = False
                     break
         # The round changes only here, so a check that AWS refuses half-way is repeated from its beginning.
-        self._round.add(seen)
+        self._round.add(findings)
         self._after = after
-        if seen.is_whole:
+        if findings.is_whole:
             self._after, self.last, self._round = "", self._round, Findings()
-        return seen
+        return findings
 
     def numbers(self) -> tuple[int, int, int]:
         """Returns how many streams should be connected, how many are not, and the longest such time in ms."""
@@ -164,32 +164,32 @@ class Rounds:
             self._suspects.offer(group_id, lease)
         return lease.execution if is_all_connected(self._groups[group_id], now_ms) else None
 
-    def _check_lease(self, seen: Findings, stream_id: str, item: typed_values.Item, now_ms: int) -> None:
+    def _check_lease(self, findings: Findings, stream_id: str, item: typed_values.Item, now_ms: int) -> None:
         # Damage of other attributes is in the cursor and the ledger, which do not matter here.
         lease = own = control_record.lease_of(item)
         broken = tuple(name for name in damaged_attributes(item) if name in ATTRIBUTES)
         group_id = typed_values.read_text(item, "group")
         if group_id is not None:
             lease = member_lease(item, self._groups.get(group_id, GroupLease()))
-        seen.wanted += bool(lease.execution) and not lease.stop
+        findings.wanted += bool(lease.execution) and not lease.stop
         length_ms = unconnected_ms(lease, now_ms)
         if broken:
-            seen.damage[stream_id] = broken
+            findings.damage[stream_id] = broken
         # If neither instant can be read, the time without a connection is unknown.
         if length_ms and (lease.started_at_ms or lease.expires_at_ms):
-            seen.missing += 1
+            findings.missing += 1
             if group_id is not None:
-                seen.groups.setdefault(group_id, []).append(stream_id)
-            seen.longest_ms = max(seen.longest_ms, length_ms)
+                findings.groups.setdefault(group_id, []).append(stream_id)
+            findings.longest_ms = max(findings.longest_ms, length_ms)
             if length_ms >= self._away_after_ms:
-                seen.away_ms[stream_id] = length_ms
+                findings.away_ms[stream_id] = length_ms
         elif lease.execution and not lease.stop:
             if words := budget_alert(item, now_ms):
-                seen.budgets[stream_id] = words
+                findings.budgets[stream_id] = words
             if words := quiet_alert(item, now_ms):
-                seen.quiet[stream_id] = words
+                findings.quiet[stream_id] = words
             if words := epochs.describe_restart(epoch_of(item), now_ms):
-                seen.restarted[stream_id] = words
+                findings.restarted[stream_id] = words
         is_left = is_release_overdue(own, now_ms) and (group_id is None or is_group(own.execution))
         if is_left or (group_id is None and is_suspect(lease, now_ms)):
             self._suspects.offer(stream_id, own)

@@ -51,12 +51,12 @@ class Orphan:
     @property
     def sentence(self) -> str:
         """The sentence about the orphan for people."""
-        whose = f"the lease of {self.stream_id} names an execution that is over ({_name(self.execution)})"
+        problem = f"the lease of {self.stream_id} names an execution that is over ({_name(self.execution)})"
         if self.is_done:
-            return f"{whose}, and so is the stream: nothing is started; POST starts it again, DELETE ends this alert"
+            return f"{problem}, and so is the stream: nothing is started; POST starts it again, DELETE ends this alert"
         if self.started:
-            return f"{whose}, though no stop was requested; {_name(self.started)} continues the stream"
-        return f"{whose}, though no stop was requested; another is started as soon as possible"
+            return f"{problem}, though no stop was requested; {_name(self.started)} continues the stream"
+        return f"{problem}, though no stop was requested; another is started as soon as possible"
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,7 +241,7 @@ def record_gaps(
 ) -> GapsRecorded:
     """Let the newest connection record which gaps there were."""
     (own,) = Table(store._dynamodb, CONTROL).newest_records(stream_id, "connection#", 1)
-    return store.ledger.record_gaps(stream_id, now_ms, dead_after_ms, own, gaps_recorded_by, again=again)
+    return store.ledger.record_gaps(stream_id, now_ms, dead_after_ms, own, gaps_recorded_by, has_open_gap=again)
 
 
 def put_secret(name: str, text: str) -> None:

@@ -384,7 +384,7 @@ def test_a_delivered_gap_stays_delivered_when_an_older_connection_searches_again
     keep(store, FIRST, older)
     for own in (older, newer, replace(older, seen_ms=150, closed_ms=150)):
         item = connection_item(own, lane="A", execution="e", request_id="r")
-        store.ledger.record_gaps(STREAM, 119, 20, item, 2, again=own.closed_ms is not None)
+        store.ledger.record_gaps(STREAM, 119, 20, item, 2, has_open_gap=own.closed_ms is not None)
         shown += [gap["state"] for gap in gaps_of(memory).values()]
     assert shown == [OPEN, DELIVERED, DELIVERED]
 
