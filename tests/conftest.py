@@ -179,16 +179,16 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path
 
 @pytest.fixture(scope="session")
 def _run_of_this_process(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[LocalRun]":
-    from tests.local_run import started
+    from tests.local_run import start_run
 
-    with started(tmp_path_factory.mktemp("local-run"), run_folder) as run:
+    with start_run(tmp_path_factory.mktemp("local-run"), run_folder) as run:
         yield run
 
 
 @pytest.fixture(scope="module")
 def local_run(_run_of_this_process: "LocalRun") -> "Iterator[LocalRun]":
     """The one run of this process, which the files of tests have one after the other (`tests/local_run.py`)."""
-    with _run_of_this_process.lent() as run:
+    with _run_of_this_process.lend() as run:
         yield run
 
 

@@ -106,7 +106,7 @@ class LocalRun(Service):
         return self._scripts.play(path, scripts)
 
     @contextlib.contextmanager
-    def lent(self) -> Iterator["LocalRun"]:
+    def lend(self) -> Iterator["LocalRun"]:
         """Lends the run to a file of tests: its streams are then stopped, its messages deleted, its refusals judged."""
         assert self.process is not None
         assert self.process.poll() is None, super().log
@@ -143,7 +143,7 @@ class LocalRun(Service):
 
 
 @contextlib.contextmanager
-def started(folder: Path, run_folder: Path) -> Iterator[LocalRun]:
+def start_run(folder: Path, run_folder: Path) -> Iterator[LocalRun]:
     """Yields the run of this process; all processes share the copy of the project."""
     project = projects.once(run_folder / "local-run", _project)
     scripts = Scripts()

@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 def make_app(api: Api, word: str) -> Starlette:
     """The application that passes on the API's answers below `/<word>/`."""
 
-    async def guarded(request: Request) -> Response:
+    async def check_and_answer(request: Request) -> Response:
         # Compared here, not by a route's pattern, so that the time taken tells nothing about the word.
         if not secrets.compare_digest(request.scope["path"].split("/")[1].encode(), word.encode()):
             return Response(status_code=404)
@@ -79,19 +79,19 @@ def make_app(api: Api, word: str) -> Starlette:
         path = request.scope["raw_path"].decode("ascii", "replace").removeprefix(f"/{word}")
         query = request.scope["query_string"].decode("ascii", "replace")
         if request.method == "GET" and path.endswith("/events") and live_tail.accepts_event_stream(request.headers):
-            return await tailed(path, query, request.headers.get("last-event-id"))
+            return await tail_events(path, query, request.headers.get("last-event-id"))
         tags = {name: request.headers[name] for name in _CONDITIONS if name in request.headers}
-        return await answered(request.method, f"{path}?{query}" if query else path, tags)
+        return await pass_on(request.method, f"{path}?{query}" if query else path, tags)
 
-    async def tailed(path: str, query: str, last_event_id: str | None) -> Response:
+    async def tail_events(path: str, query: str, last_event_id: str | None) -> Response:
         known = dict(parse_qsl(query, keep_blank_values=True))
 
         async def page(after: str) -> Response:
-            return await answered("GET", f"{path}?{urlencode({**known, 'after': after})}")
+            return await pass_on("GET", f"{path}?{urlencode({**known, 'after': after})}")
 
         return await live_tail.stream_pages(page, last_event_id or known.get("after", ""), EVERY_S)
 
-    async def answered(method: str, target: str, headers: Mapping[str, str] | None = None) -> Response:
+    async def pass_on(method: str, target: str, headers: Mapping[str, str] | None = None) -> Response:
         try:
             answer = await asyncio.to_thread(api.request, method, target, headers)
         except UserError as mistake:
@@ -104,7 +104,7 @@ def make_app(api: Api, word: str) -> Starlette:
         passed = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
         return Response(answer.body, answer.status, passed)
 
-    return Starlette(routes=[Route("/{path:path}", guarded, methods=["GET", "POST", "DELETE"])])
+    return Starlette(routes=[Route("/{path:path}", check_and_answer, methods=["GET", "POST", "DELETE"])])
 
 
 async def _serve(api: Api, port: int) -> int:

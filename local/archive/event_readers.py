@@ -107,13 +107,13 @@ class TableReader:
 def _merge_parts(parts: Mapping[str, Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
     """The events of the parts in the order of arrival, each with its part and its position in the whole."""
 
-    def keyed(number: int, part_id: str) -> Iterator[tuple[str, int, str, dict[str, Any]]]:
+    def with_sort_key(number: int, part_id: str) -> Iterator[tuple[str, int, str, dict[str, Any]]]:
         latest = ""
         for event in parts[part_id]:
             latest = max(latest, event["received_at"])
             yield latest, number, part_id, event
 
-    every, places = (keyed(*one) for one in enumerate(parts)), dict[str, str]()
+    every, places = (with_sort_key(*one) for one in enumerate(parts)), dict[str, str]()
     for _, _, part_id, event in heapq.merge(*every, key=lambda one: one[:2]):
         places[tag_of(part_id)] = event["position"]
         yield event | {"position": part_places.places_text(places, tag_of(part_id)), "stream": part_id}

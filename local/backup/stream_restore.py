@@ -219,13 +219,13 @@ class StreamRestore:
         if not self._control.put(put, condition, values):
             raise NotRestored(f"it was started or restored at {self._place.name} meanwhile: run the command again")
 
-    def _write(self, left: dict[str, Any]) -> None:
-        """Keeps in `left` the items that AWS left out, for the next try."""
+    def _write(self, unprocessed: dict[str, Any]) -> None:
+        """Keeps in `unprocessed` the items that AWS left out, for the next try."""
         with translate_errors("BatchWriteItem"):
-            answer = self._place.dynamodb.batch_write_item(RequestItems=dict(left))
-        left.clear()
-        left.update(answer.get("UnprocessedItems", {}))
-        if left:
+            answer = self._place.dynamodb.batch_write_item(RequestItems=dict(unprocessed))
+        unprocessed.clear()
+        unprocessed.update(answer.get("UnprocessedItems", {}))
+        if unprocessed:
             raise StoreUnavailable("AWS repeatedly left out items of BatchWriteItem")
 
 

@@ -106,29 +106,29 @@ def heading() -> str:
     )
 
 
-def table_rows(found: list[Recovery]) -> list[list[str]]:
+def table_rows(recoveries: list[Recovery]) -> list[list[str]]:
     """Returns the table: its header, and a row for each kind."""
     lines = [["back-off", "calls", "most a second", "refused", "half back s", "all back s"]]
-    for one in found:
+    for one in recoveries:
         name = f"{one.kind} (default)" if one.kind == DEFAULT else one.kind
         counts = (f"{count:,}" for count in (one.calls, one.peak_calls_s, one.refused))
         lines.append([name, *counts, _seconds(one.half_ms), _seconds(one.last_ms)])
     return lines
 
 
-def draw_picture(found: list[Recovery]) -> str:
+def draw_picture(recoveries: list[Recovery]) -> str:
     """Returns the calls per second of each kind as an SVG document, all with one scale."""
     shown = []
-    for one in found:
+    for one in recoveries:
         note = f"{one.calls:,} calls\n{one.peak_calls_s:,} a second at most\nall back after {_seconds(one.last_ms)} s"
         shown.append(svg.BarRow(one.kind, note, one.calls_s))
     return svg.draw_bars(shown, OUTAGE_S, "the outage ends", heading())
 
 
-def as_json(found: list[Recovery]) -> dict[str, Any]:
+def as_json(recoveries: list[Recovery]) -> dict[str, Any]:
     """Returns the object that `--json` prints."""
     asked = {"streams": STREAMS, "outage_s": OUTAGE_S, "openings_per_s": PER_S, "base_ms": BASE_MS, "cap_ms": CAP_MS}
-    return {**asked, "default": DEFAULT, "backoff": [asdict(one) for one in found]}
+    return {**asked, "default": DEFAULT, "backoff": [asdict(one) for one in recoveries]}
 
 
 def _seconds(at_ms: int | None) -> str:

@@ -237,7 +237,7 @@ def picture_group(result: StrategyResult, listed: Prices, memory_mb: int) -> svg
     return svg.Group(result.strategy, note, result.spans, result.connections, result.gaps)
 
 
-def as_json(source: Scenario, faults: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+def as_json(source: Scenario, faults: str, results: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the object that `--json` prints."""
     settings, upstream = source.settings, source.upstream
     return {
@@ -247,14 +247,14 @@ def as_json(source: Scenario, faults: str, found: list[dict[str, Any]]) -> dict[
         "upstream": upstream.policy,
         "faults": faults,
         "seed": source.seed,
-        "strategies": found,
+        "strategies": results,
     }
 
 
-def table_rows(found: list[dict[str, Any]]) -> list[list[str]]:
+def table_rows(results: list[dict[str, Any]]) -> list[list[str]]:
     """Returns the table: its header, and a row for each strategy."""
     lines = [["strategy", *(title for title, _, _ in COLUMNS)]]
-    for one in found:
+    for one in results:
         shown = {**one, "gap_ms": one["gap_ms"] / 1000, "overlap_ms": one["overlap_ms"] / 1000}
         lines.append([one["strategy"], *(form.format(shown[name]) for _, name, form in COLUMNS)])
     return lines

@@ -200,7 +200,7 @@ class DurableExecutions:
     def _call_manager(self, execution: Execution, lane: str, operation_id: str, payload: dict[str, Any]) -> None:
         """Calls the function that the handler has invoked; its answer ends the operation."""
 
-        def answered(done: asyncio.Future[Any]) -> None:
+        def on_answer(done: asyncio.Future[Any]) -> None:
             if execution.is_complete or done.cancelled():
                 return
             status, result, error = OperationStatus.SUCCEEDED, None, None
@@ -214,7 +214,7 @@ class DurableExecutions:
             execution.complete_chained_invoke(operation_id, status, result, error, self._now())
             self._invoke_handler(execution)
 
-        self._world.connect(payload, lane).add_done_callback(answered)
+        self._world.connect(payload, lane).add_done_callback(on_answer)
 
     def waits(self) -> list[Span]:
         """Returns the waits of all executions."""

@@ -88,13 +88,13 @@ class QueueStrategy:
         self.world.call_after(self.world.latencies.wait_to_task_ms(), partial(self._start, record))
 
     def _start(self, record: dict[str, Any]) -> None:
-        def ended(function: asyncio.Future[Any]) -> None:
+        def on_end(function: asyncio.Future[Any]) -> None:
             # Lambda does not delete the message of a function that failed or whose process died.
             if not function.cancelled() and not isinstance(function.exception(), ClientError) and function.result():
                 self.sqs.delete_message(**QUEUE, ReceiptHandle=record["receiptHandle"])
 
         self.functions_started += 1
-        self.world.start_function(keep_connected(LaneStep(self, record)), ended)
+        self.world.start_function(keep_connected(LaneStep(self, record)), on_end)
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def run(name: str, source: Scenario) -> StrategyResult:
         ("sqs", "million_requests"): queue.sqs.requests + polls,
         ("dynamodb", "million_write_units"): queue.writes,
     }
-    return world.make_result(name, besides=queue.functions_started - len(world.tasks), charges=charges)
+    return world.make_result(name, other_calls=queue.functions_started - len(world.tasks), charges=charges)
 
 
 def _waits_between_tasks(world: StrategyWorld) -> list[Span]:

@@ -50,13 +50,13 @@ class InvocationChain:
     def start_function(self, event: Mapping[str, Any], attempt: int = 0) -> None:
         """Starts a function now; if its process dies it is called again, as Lambda does."""
 
-        def ended(function: asyncio.Future[Any]) -> None:
+        def on_end(function: asyncio.Future[Any]) -> None:
             if function.cancelled() and attempt < len(REPEATED_AFTER_S):
                 self._world.call_after(
                     REPEATED_AFTER_S[attempt] * 1000, partial(self.start_function, event, attempt + 1)
                 )
 
-        self._world.start_function(self.run_function(event), ended)
+        self._world.start_function(self.run_function(event), on_end)
 
 
 def run(name: str, source: Scenario) -> StrategyResult:

@@ -27,7 +27,7 @@ from local.simulation.virtual_stage import Latencies, VirtualStage
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A way to keep a stream connected; `says` describes it in a sentence.
+    """A way to keep a stream connected; `description` is a sentence about it.
 
     `needs` names a package that it needs and that may be missing.
     """
@@ -85,9 +85,9 @@ def run_group(name: str, path: Path, source: Scenario, streams: int = STREAMS) -
     return replace(whole, share=1 / streams, **shares)
 
 
-def _result_of_replay(name: str, found: ReplayResult) -> StrategyResult:
-    ran = found.transitions, found.billed_ms, found.invocations
-    return StrategyResult(name, found.spans, found.connections, found.gaps, found.deliveries, *ran, found.until_ms)
+def _result_of_replay(name: str, result: ReplayResult) -> StrategyResult:
+    ran = result.transitions, result.billed_ms, result.invocations
+    return StrategyResult(name, result.spans, result.connections, result.gaps, result.deliveries, *ran, result.until_ms)
 
 
 def run_durable(name: str, source: Scenario) -> StrategyResult:
@@ -97,8 +97,8 @@ def run_durable(name: str, source: Scenario) -> StrategyResult:
     return durable.run(name, source)
 
 
-def _machine_strategy(name: str, file: str, says: str) -> Strategy:
-    return Strategy(name, says, partial(run_machine, name, MACHINES / file))
+def _machine_strategy(name: str, file: str, description: str) -> Strategy:
+    return Strategy(name, description, partial(run_machine, name, MACHINES / file))
 
 
 STRATEGIES = (

@@ -105,12 +105,14 @@ class StrategyWorld(VirtualStage):
         """Returns after that time."""
         await self.clock.sleep_until(self.clock.now_ms() + round(seconds * 1000))
 
-    def start_function(self, handler: Coroutine[Any, Any, Any], ended: Callable[[asyncio.Future[Any]], object]) -> None:
-        """Starts a function; `ended` gets it when it is over, cancelled if its process died."""
+    def start_function(
+        self, handler: Coroutine[Any, Any, Any], on_end: Callable[[asyncio.Future[Any]], object]
+    ) -> None:
+        """Starts a function; `on_end` gets it when it is over, cancelled if its process died."""
         function = asyncio.ensure_future(handler)
         self._functions.add(function)
         function.add_done_callback(self._functions.discard)
-        function.add_done_callback(ended)
+        function.add_done_callback(on_end)
 
     def connect(self, event: Mapping[str, Any], lane: str) -> asyncio.Future[Any]:
         """Runs the connection manager in the calling function; its errors are TaskFailures."""
@@ -120,13 +122,13 @@ class StrategyWorld(VirtualStage):
         place, from_ms = len(self.tasks), self.clock.now_ms() - self.origin_ms
         self.tasks.append(Span(lane, "task", from_ms, None))
 
-        def ended(done: asyncio.Future[Any]) -> None:
+        def on_end(done: asyncio.Future[Any]) -> None:
             self.tasks[place] = Span(lane, "task", from_ms, self.clock.now_ms() - self.origin_ms)
             failure = None if done.cancelled() else done.exception()
             if function in self._functions and isinstance(failure, TaskFailure) and failure.error in KILLED:
                 function.cancel()  # a killed function does nothing more
 
-        connected.add_done_callback(ended)
+        connected.add_done_callback(on_end)
         return connected
 
     async def has_ended_within(self, connected: asyncio.Future[Any], seconds: float) -> bool:
@@ -145,13 +147,13 @@ class StrategyWorld(VirtualStage):
 
         self.clock.run(main())
 
-    def make_result(self, name: str, besides_ms: int = 0, besides: int = 0, **charges: Any) -> StrategyResult:
-        """Returns the strategy's result; `besides` counts the calls of other functions, `besides_ms` is their time."""
+    def make_result(self, name: str, other_ms: int = 0, other_calls: int = 0, **charges: Any) -> StrategyResult:
+        """Returns the strategy's result; `other_calls` and `other_ms` are those of other functions."""
         until_ms, upstream = self.source.run_for_ms, self.source.upstream
         connections = self.sandbox.connections({"": [span.lane for span in self.tasks]}, self.origin_ms, until_ms)
         lengths = (
             (until_ms if task.to_ms is None else min(task.to_ms, until_ms)) - task.from_ms for task in self.tasks
         )
         found = deliveries(connections, upstream.events_every_ms, until_ms, resumes=upstream.resumes)
-        missed, ran = gaps(connections, until_ms), (0, sum(lengths) + besides_ms, len(self.tasks) + besides)
+        missed, ran = gaps(connections, until_ms), (0, sum(lengths) + other_ms, len(self.tasks) + other_calls)
         return StrategyResult(name, [*self.tasks, *self.waits], connections, missed, found, *ran, until_ms, **charges)

@@ -210,7 +210,7 @@ def _as_json(stage: str, load: Load, found: Costs, listed: Prices, notes: list[s
         "million_events_parts": million,
         "million_events_kept": found.million_storage_usd,
         "stage_month": stage_usd(load, found),
-        "beside": found.beside,
+        "beside": found.alternatives,
         "used": asdict(found.used),
         "notes": notes,
     }
@@ -244,7 +244,7 @@ def cost_text(stage: str, load: Load, found: Costs, listed: Prices, settings: An
             f"{'  kept':<18}{found.million_storage_usd or 0:>10.3f}  a month of {_days_in_words(settings['keep_days'])}"
         )
     return "\n".join(
-        [*lines, "", "for comparison, without the writes of events", *part_rows(found.beside, ALTERNATIVE_NOTES)]
+        [*lines, "", "for comparison, without the writes of events", *part_rows(found.alternatives, ALTERNATIVE_NOTES)]
     )
 
 

@@ -65,7 +65,7 @@ class QuotedCosts:
             "a stage": idle.fixed_month["sum"],
             "a million events": self.million_events_usd("heavy")["sum"],
             "a million `POST`s": prices.MILLION * stage_costs.post_usd(listed),
-            "with ¼ vCPU and an address": idle.beside["fargate"],
+            "with ¼ vCPU and an address": idle.alternatives["fargate"],
             "for the smallest": prices.HOURS * microvm_usd,
         }
 
@@ -116,7 +116,7 @@ def _tables(found: QuotedCosts) -> dict[str, list[str]]:
         "together": table(("part", "idle", "an event a minute, 60 s", "the same by a clock", "1 event/s, 5 s"), shared),
         "stage": _two_column_table("a stage besides", found.alone["idle"].fixed_month, FIXED_PART_NOTES),
         "million": table(("a million events", "items", "items, no order", "a log, 1 s"), million),
-        "beside": _two_column_table("", found.alone["idle"].beside, ALTERNATIVE_NOTES),
+        "beside": _two_column_table("", found.alone["idle"].alternatives, ALTERNATIVE_NOTES),
         "iceberg": _iceberg(prices.read()),
     }
 

@@ -174,8 +174,8 @@ class _StreamCost:
         delivery_usd, sinks_usd = self.work_usd(kinds, events, min(STREAMS_PER_CALL, bells)) if kinds else (0.0, 0.0)
         return delivery_usd + note_usd, sinks_usd
 
-    def work_usd(self, kinds: tuple[str, ...], events: int, together: float) -> tuple[float, float]:
-        """One wake of the workers for so many events, where `together` bells share a call; and all units."""
+    def work_usd(self, kinds: tuple[str, ...], events: int, bells_per_call: float) -> tuple[float, float]:
+        """One wake of the workers for so many events, where `bells_per_call` bells share a call; and all units."""
         scale = max(1.0, events / MOST_COUNTED)
         wake, figures, prices = self._wake_usage(kinds, events), stage_costs.measurements(), self.prices
         delivery_usd = 0.0
@@ -187,8 +187,8 @@ class _StreamCost:
             cpu_ms += figures["delivery_cpu_ms_per_event"] * min(events, MOST_COUNTED) * wake.bells
             # Threads wait in parallel: a call lasts as long as one place, plus the others' processor time.
             waits = (requests + wake.table_requests) / wake.bells * scale
-            share = wake.bells / together
-            delivery_usd += share * _function_usd(cpu_ms * scale / share, waits, together, self.settings, prices)
+            share = wake.bells / bells_per_call
+            delivery_usd += share * _function_usd(cpu_ms * scale / share, waits, bells_per_call, self.settings, prices)
         delivery_usd += wake.write_units * scale * prices.usd("dynamodb", "million_write_units")
         delivery_usd += wake.read_units * scale * prices.usd("dynamodb", "million_read_units")
         return delivery_usd, scale * sum(sink_usd(kind, wake.requests[kind], prices) for kind in kinds)
@@ -235,7 +235,7 @@ def count_wake(kinds: tuple[str, ...], events: int, event_bytes: int, request_ms
     sent: dict[str, list[list[int]]] = {kind: [] for kind in kinds}
     clock = SimpleNamespace(now_ms=_AT_MS)
 
-    def sending(target: Target) -> tuple[Promises, Any]:
+    def sender_of(target: Target) -> tuple[Promises, Any]:
         def send(batch: Sequence[Message]) -> Mapping[int, Refusal]:
             sent[target.kind].append([message.size_bytes for message in batch])
             clock.now_ms += request_ms
@@ -249,7 +249,7 @@ def count_wake(kinds: tuple[str, ...], events: int, event_bytes: int, request_ms
         EVENTS,
         clock,
         lambda _stream: targets,
-        sending,
+        sender_of,
         lambda _letter: False,
         KeyboardInterrupt,
         tables=meter.tables,

@@ -104,7 +104,7 @@ class Costs:
     fixed_month: dict[str, float]
     million_events: dict[str, float] | None
     million_storage_usd: float | None
-    beside: dict[str, float]
+    alternatives: dict[str, float]
     used: MonthUsage
 
 
@@ -156,7 +156,7 @@ def price_load(settings: Mapping[str, Any], months: MonthUsages, load: Load, usa
         fixed_month=_with_sum(fixed),
         million_events=_with_sum(million) if million else None,
         million_storage_usd=kept_usd,
-        beside=_alternatives_usd(months.always_two, settings, prices),
+        alternatives=_alternatives_usd(months.always_two, settings, prices),
         used=used,
     )
 
@@ -170,17 +170,18 @@ def _delivery_load(load: Load, flow: RunCounts) -> delivery_costs.DeliveryLoad:
     return delivery_costs.DeliveryLoad(load.streams, load.stored_per_s / of_a_write, of_a_write, load.event_bytes)
 
 
-def count_load(source: Scenario, load: Load, known: Usage | None = None) -> Usage:
+def count_load(source: Scenario, load: Load, known_usage: Usage | None = None) -> Usage:
     """The counts of the streams without events, and what events add, at a rate that a run can have.
 
-    One stream, or a few of a group, have events. If counts are `known`, those of the streams without events are reused.
+    One stream, or a few of a group, have events. The counts of the streams without events in
+    `known_usage` are reused.
     """
     machine, rate = resolve_machine(source), max(min(load.events_per_s, most_counted_per_s(load)), RAREST_PER_S)
     asked, is_clocked = load_profile(source, load), load.arrivals == "clock"
     still, moving = (CountedStream(asked, each, load.event_bytes, is_clocked, load.keep) for each in (0.0, rate))
     length_s = _run_length_s(rate, load.keep, load.event_bytes, load.flush_s or 0.0)
-    if known is not None:
-        idle, functions = known.idle, known.functions
+    if known_usage is not None:
+        idle, functions = known_usage.idle, known_usage.functions
     elif load.group_size == 1:
         idle, functions = count(source, machine, still, RUN_S * 1000), None
     else:

@@ -112,13 +112,13 @@ def count_repair(events: int, event_bytes: int = 200) -> RepairUsage:
     return RepairUsage(meter.counts - before, now[0] - began_ms + START_MS, len(rest.asked))
 
 
-def gap_usd(of: RepairUsage, memory_mb: int, prices: Prices) -> dict[str, float]:
+def gap_usd(usage: RepairUsage, memory_mb: int, prices: Prices) -> dict[str, float]:
     """Its cost by part, without storage, which costs the same wherever an event comes from."""
     tables = ("events", "control")
     return {
-        "lambda": prices.lambda_usd(2, of.run_ms, memory_mb),
-        "writes": prices.usd("dynamodb", "million_write_units") * sum(map(of.counts.write_units, tables)),
-        "reads": prices.usd("dynamodb", "million_read_units") * sum(map(of.counts.read_units, tables)),
+        "lambda": prices.lambda_usd(2, usage.run_ms, memory_mb),
+        "writes": prices.usd("dynamodb", "million_write_units") * sum(map(usage.counts.write_units, tables)),
+        "reads": prices.usd("dynamodb", "million_read_units") * sum(map(usage.counts.read_units, tables)),
     }
 
 

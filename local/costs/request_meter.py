@@ -135,7 +135,7 @@ class Meter:
         values = request.get("ExpressionAttributeValues", {})
         prefix = values.get(":prefix", {}).get("S", request.get("IndexName", ""))
         sizes = [item_bytes(item) for item in items]
-        units = read_units(sizes, consistent=request.get("ConsistentRead", False), together=True)
+        units = read_units(sizes, consistent=request.get("ConsistentRead", False), is_query=True)
         self._count(request["TableName"], operation, prefix).read_units += units
 
     def _take_changed_units(self) -> int:

@@ -111,12 +111,12 @@ def _index_units(index: Index, before: Item | None, after: Item | None, keys: Se
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_units(sizes: Iterable[int], *, consistent: bool, together: bool = False) -> float:
+def read_units(sizes: Iterable[int], *, consistent: bool, is_query: bool = False) -> float:
     """The units of a read of items of these sizes, 0 for a missing item.
 
-    A Query or a Scan reads items `together` and rounds their sum; otherwise each item is rounded by itself.
+    A Query or a Scan (`is_query`) rounds the sum of its items; otherwise each item is rounded by itself.
     """
     listed = list(sizes)
-    amounts = [sum(listed)] if together else listed
+    amounts = [sum(listed)] if is_query else listed
     units = sum(max(1, -(-amount // READ_BYTES)) for amount in amounts)
     return units if consistent else units / 2

@@ -79,21 +79,21 @@ def run(arguments: argparse.Namespace) -> int:
 
         found = _repair(account, check) if arguments.repair else check()
 
-    def tell(finding: Finding) -> None:
+    def print_finding(finding: Finding) -> None:
         if arguments.json:
             print(json.dumps(finding.as_json()), flush=True)
         else:
             print_line(finding.line(), 7)
 
     for finding in found:
-        tell(finding)
+        print_finding(finding)
     if arguments.demo is not None:
         api = demonstration.api_of(account, deployed, arguments.url)
         stream_id = demonstration.choose_stream(arguments.demo, facts["profiles"])
         with report_if_slow(f"starting {stream_id}; its handover takes some seconds …"):
             for finding in demonstration.run_demo(api, account, deployed, stream_id):
                 found.append(finding)
-                tell(finding)
+                print_finding(finding)
     ill = [one for one in found if not one.is_well]
     unknown = sum(one.state is State.UNKNOWN for one in ill)
     words = "all is well" if not ill else f"{len(ill) - unknown} wrong, {unknown} not known"

@@ -102,7 +102,7 @@ def read_local_stage(stage: str) -> DeployedStage:
     return DeployedStage(stage, _resources(template, known))
 
 
-class _Named(Resources):
+class _NamedResources(Resources):
     """The resources of a template; a reference to one of them is its name in the account."""
 
     def __init__(self, template: Mapping[str, Any], names: Mapping[str, str]) -> None:
@@ -116,7 +116,7 @@ class _Named(Resources):
 
 def _resources(template: Mapping[str, Any], names: Mapping[str, str]) -> tuple[Resource, ...]:
     """The resources that the stage has, with its own parameters and names in their properties."""
-    known = _Named(template, names)
+    known = _NamedResources(template, names)
     kinds = dict.fromkeys(one["Type"] for one in template["Resources"].values())
     found = ((key, kind) for kind in kinds for key in known.ids_of_type(kind))
     return tuple(Resource(key, kind, names.get(key, ""), known.properties(key)) for key, kind in found)

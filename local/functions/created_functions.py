@@ -46,14 +46,14 @@ class CreatedFunctions:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._known = {one.function.name: one for one in self._read()}
+        self._functions = {one.function.name: one for one in self._read()}
 
     def __iter__(self) -> Iterator[CreatedFunction]:
-        return iter(sorted(self._known.values(), key=lambda one: one.function.name))
+        return iter(sorted(self._functions.values(), key=lambda one: one.function.name))
 
     def get(self, name: str) -> CreatedFunction | None:
         """Returns the function of this name, or None."""
-        return self._known.get(name)
+        return self._functions.get(name)
 
     def task_root(self, created: CreatedFunction) -> Path:
         """Returns the folder of its code."""
@@ -71,13 +71,13 @@ class CreatedFunctions:
             _unpack(package, new)
             new.replace(place)
         replace_json_file(place.with_name(_FILE), asdict(whole))
-        self._known[created.function.name] = whole
+        self._functions[created.function.name] = whole
         return whole
 
     def delete(self, name: str) -> bool:
         """Removes the function; returns whether there was one."""
         shutil.rmtree(self._folder / name, ignore_errors=True)
-        return self._known.pop(name, None) is not None
+        return self._functions.pop(name, None) is not None
 
     def _read(self) -> Iterator[CreatedFunction]:
         """Yields the functions of an earlier run; replaced code is deleted."""

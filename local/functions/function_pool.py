@@ -126,17 +126,17 @@ class FunctionPool:
 
         Raises UnknownFunction, and TooManyRequests if no more of them may run, or too many are starting.
         """
-        name, wanted = split_function_name(name_or_arn)
-        which = self._target(name, wanted or LATEST)
+        name, qualifier = split_function_name(name_or_arn)
+        target = self._target(name, qualifier or LATEST)
         if self._closed:
             # A machine would retry, so it gets no answer; nothing may start while the service ends.
             await asyncio.get_running_loop().create_future()
-        most = which.function.reserved_concurrency
+        most = target.function.reserved_concurrency
         if most is not None and self._busy[name] >= most:
             raise TooManyRequests("Rate Exceeded.")
         self._busy[name] += 1
         try:
-            return await self._run(which, payload, wanted)
+            return await self._run(target, payload, qualifier)
         finally:
             self._busy[name] -= 1
 
@@ -146,26 +146,26 @@ class FunctionPool:
             raise UnknownFunction(name)
         return self.versions.publish(self._functions[name], self._task_root)
 
-    def _target(self, name: str, wanted: str) -> _Target:
+    def _target(self, name: str, qualifier: str) -> _Target:
         """Returns what to run: the present function, or one of its versions; raises UnknownFunction."""
         if name not in self._functions:
             created = self.created.get(name)
-            if created is None or wanted != LATEST:
-                raise UnknownFunction(f"{name}:{wanted}")
+            if created is None or qualifier != LATEST:
+                raise UnknownFunction(f"{name}:{qualifier}")
             return _Target(f"{name}@{created.code}", created.function, self.created.task_root(created))
-        version = self.versions.resolve(name, wanted)
+        version = self.versions.resolve(name, qualifier)
         if version == LATEST:
             return _Target(name, self._functions[name], self._task_root)
         known = self.versions.find(name, version)
         if known is None:
-            raise UnknownFunction(f"{name}:{wanted}")
+            raise UnknownFunction(f"{name}:{qualifier}")
         return _Target(f"{name}:{version}", *known)
 
-    async def _run(self, which: _Target, payload: bytes, wanted: str) -> Answer:
-        name = which.key
-        sandbox = self._take_idle(name) or await self._start_sandbox(which)
+    async def _run(self, target: _Target, payload: bytes, qualifier: str) -> Answer:
+        name = target.key
+        sandbox = self._take_idle(name) or await self._start_sandbox(target)
         try:
-            answer = await sandbox.invoke(payload, wanted)
+            answer = await sandbox.invoke(payload, qualifier)
         except BaseException:
             self._discard(sandbox)
             raise
@@ -235,9 +235,9 @@ class FunctionPool:
         self._idle[name] = [entry for entry in self._idle[name] if entry[0] is not sandbox]
         self._discard(sandbox)
 
-    async def _start_sandbox(self, which: _Target) -> Sandbox:
-        sandbox = self._make_sandbox(which.function, which.task_root)
-        starts = self._starts.setdefault(which.function.name, asyncio.Semaphore(len(os.sched_getaffinity(0))))
+    async def _start_sandbox(self, target: _Target) -> Sandbox:
+        sandbox = self._make_sandbox(target.function, target.task_root)
+        starts = self._starts.setdefault(target.function.name, asyncio.Semaphore(len(os.sched_getaffinity(0))))
         try:
             async with asyncio.timeout(self._starts_within_s):
                 await starts.acquire()

@@ -80,7 +80,7 @@ def read(template: Mapping[str, Any]) -> Roles:
         resources.attribute(key, "Arn"): _read_role(resources, key) for key in resources.ids_of_type("AWS::IAM::Role")
     }
 
-    def assumed(kind: str) -> list[tuple[str, Role]]:
+    def roles_of_type(kind: str) -> list[tuple[str, Role]]:
         return [
             (key, _role_of_arn(by_arn, key, resources.properties(key)[_ROLE_PROPERTY[kind]]))
             for key in resources.ids_of_type(kind)
@@ -94,8 +94,8 @@ def read(template: Mapping[str, Any]) -> Roles:
     if len(api) > 1:
         raise UserError("The routes of the API have several roles; the local service can evaluate only one.")
     return Roles(
-        {resources.name(key): role for key, role in assumed("AWS::Lambda::Function")},
-        {resources.name(key): role for key, role in assumed("AWS::StepFunctions::StateMachine")},
+        {resources.name(key): role for key, role in roles_of_type("AWS::Lambda::Function")},
+        {resources.name(key): role for key, role in roles_of_type("AWS::StepFunctions::StateMachine")},
         next(iter(api), None),
     )
 

@@ -111,9 +111,9 @@ class ProbeResult:
 
 
 def probe(
-    address: ProbedAddress, framing: str, seconds: float, cursor: str | None = None, most: int = _FRAMES
+    address: ProbedAddress, framing: str, seconds: float, cursor: str | None = None, most_frames: int = _FRAMES
 ) -> ProbeResult:
-    """Returns what arrives within these seconds, at most `most` frames.
+    """Returns what arrives within these seconds, at most `most_frames` frames.
 
     Raises ProfileError for a bad address, StreamkeeperError for a secret that cannot be read.
     """
@@ -135,7 +135,7 @@ def probe(
     decoder, talking = profile.decoder(), SocketConversation(profile, _NAME, secrets, upstream)
     upstream.start()
     try:
-        while (left_s := until_s - time.monotonic()) > 0 and len(seen.frames) < most:
+        while (left_s := until_s - time.monotonic()) > 0 and len(seen.frames) < most_frames:
             arrival = upstream.get(left_s)
             if isinstance(arrival, Opened):
                 seen.status, seen.content_type = arrival.status, arrival.headers.get("content-type", "")

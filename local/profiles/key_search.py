@@ -133,7 +133,7 @@ def _find_resume_parameter(
     asked = re.findall(r"[?&]([^=&#]+)", address.url)
     for parameter in [one for one in dict.fromkeys((*_PARAMETERS, name)) if one not in asked][:_QUESTIONS]:
         text = value if isinstance(value, str) else json.dumps(value)
-        again = probe(address.with_query(parameter, text), framing, seconds, most=1)
+        again = probe(address.with_query(parameter, text), framing, seconds, most_frames=1)
         if [frame.data for frame in again.frames[:1]] == [seen.frames[middle + 1].data]:
             return parameter
     return None

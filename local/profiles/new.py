@@ -258,7 +258,7 @@ def _resumption_lines(address: ProbedAddress, framing: str, seen: ProbeResult, s
         return ["# One event is too few to see whether it resumes behind an id: read for longer (--seconds)."]
     middle = (len(seen.ids) - 1) // 2
     asked, later = seen.ids[middle], seen.ids[middle + 1]
-    again = probe(address, framing, seconds_, asked, most=1)
+    again = probe(address, framing, seconds_, asked, most_frames=1)
     asking = "# Requested with the id of an event (Last-Event-ID)"
     resume = 'resume = { header = "Last-Event-ID" }'
     if again.ids[:1] == [later]:

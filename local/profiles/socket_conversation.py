@@ -67,8 +67,8 @@ class SocketConversation:
         if self._talk is not None:
             self._send(self._talk.closing_messages())
 
-    def _send(self, said: list[Effect]) -> None:
-        for one in said:
+    def _send(self, effects: list[Effect]) -> None:
+        for one in effects:
             if isinstance(one, Send):
                 self._upstream.send(encoded_frame(one.opcode, one.payload, random_mask()))
 

@@ -235,10 +235,10 @@ def _compare_with_repair(trial: Trial, stream_id: str, values_of: ValuesOf, shar
     return compare_with_address(profile, stream_id, trial.events, secrets, print)
 
 
-def _read_stream(upstream: Upstream, trial: Trial, talking: SocketConversation, until: float) -> bool:
+def _read_stream(upstream: Upstream, trial: Trial, talking: SocketConversation, until_s: float) -> bool:
     """Reads until the end of the stream or the instant; returns whether there was a stream."""
     decoder, was_stream = trial.profile.decoder(), False
-    while not trial.has_ended and (left_s := until - time.monotonic()) > 0:
+    while not trial.has_ended and (left_s := until_s - time.monotonic()) > 0:
         arrival = upstream.get(talking.wait_s(left_s))
         if (end := talking.send_due()) is not None:
             trial.print_end(end)

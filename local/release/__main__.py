@@ -40,12 +40,12 @@ def read_version(root: Path) -> str:
     return found
 
 
-def changelog_section(root: Path, of: str) -> str:
+def changelog_section(root: Path, number: str) -> str:
     """The version's section of the changelog; raises UserError if there is none."""
     text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
-    section = re.search(rf"(?ms)^## {re.escape(of)}\b.*?(?=^## |\Z)", text)
+    section = re.search(rf"(?ms)^## {re.escape(number)}\b.*?(?=^## |\Z)", text)
     if section is None:
-        raise UserError(f"CHANGELOG.md has no section for the version {of}: write one before the release.")
+        raise UserError(f"CHANGELOG.md has no section for the version {number}: write one before the release.")
     return section[0].rstrip() + "\n"
 
 

@@ -118,11 +118,13 @@ class DeployedCode:
         parts = {name: parts_of(name, data.decode("utf-8", "replace")) for name, data in self._copy.profiles.items()}
         parts = {name: ids for name, ids in parts.items() if ids and not _problem(name, self._copy.profiles[name])}
 
-        def known(templates: Mapping[str, str]) -> dict[str, str]:
+        def insert(templates: Mapping[str, str]) -> dict[str, str]:
             return {kind: insert_profile_names(text, self.names, parts) for kind, text in templates.items()}
 
         return [
-            route if isinstance(route, ProxyRoute) else replace(route, request_templates=known(route.request_templates))
+            route
+            if isinstance(route, ProxyRoute)
+            else replace(route, request_templates=insert(route.request_templates))
             for route in compiled
         ]
 

@@ -100,7 +100,7 @@ class Saver:
                 os.kill(self._writer_pid, signal.SIGKILL)
 
 
-class _NotSaved(logging.Handler):
+class _UnsavedServices(logging.Handler):
     """Collects the services whose state cannot be saved, which ministack only logs."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ async def serve(listening: socket.socket) -> list[str]:
         changes, listening, (), (*host_check.allowed_hosts(os.environ), *host_check.LOOPBACK), lifespan="on"
     )
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.end.set)
-    saver, not_saved = Saver(changes), _NotSaved()
+    saver, not_saved = Saver(changes), _UnsavedServices()
     saving = asyncio.create_task(saver.run())
 
     async def stop_saving() -> None:

@@ -115,9 +115,9 @@ class TableStream:
         return answer["Records"], not answer.get("NextShardIterator")
 
 
-def readable_shards(shards: Sequence[Shard], ended: Collection[tuple[str, str]]) -> list[Shard]:
+def readable_shards(shards: Sequence[Shard], ended_shards: Collection[tuple[str, str]]) -> list[Shard]:
     """Returns the shards that may be read: a child once its parent has ended, or was forgotten by DynamoDB."""
-    unread = {shard.id: shard for shard in shards if shard.stream_and_id not in ended}
+    unread = {shard.id: shard for shard in shards if shard.stream_and_id not in ended_shards}
     return [shard for shard in unread.values() if shard.parent not in unread]
 
 
@@ -137,7 +137,7 @@ class EventSourceMapping:
         self._places = places
         self._invoke = invoke
         self._say = say
-        self._ended: set[tuple[str, str]] = set()
+        self._ended_shards: set[tuple[str, str]] = set()
         self._forgotten: set[tuple[tuple[str, str], str | None]] = set()  # positions that the stream no longer has
         self._has_ended = asyncio.Event()
         self._reported_problem = ""
@@ -149,7 +149,7 @@ class EventSourceMapping:
             while True:
                 try:
                     self._has_ended.clear()
-                    for shard in readable_shards(await asyncio.to_thread(self._streams.shards), self._ended):
+                    for shard in readable_shards(await asyncio.to_thread(self._streams.shards), self._ended_shards):
                         if shard not in pumps or pumps[shard].done():
                             pumps[shard] = asyncio.create_task(self._pump(shard))
                 except Exception as problem:
@@ -163,7 +163,7 @@ class EventSourceMapping:
     async def _pump(self, shard: Shard) -> None:
         """Delivers the records of a shard until it has ended and all are delivered."""
         backoff_s = waited_s = 0.0
-        while shard.stream_and_id not in self._ended:
+        while shard.stream_and_id not in self._ended_shards:
             before = self._places.get(shard)
             done = await self._step(shard)
             if done is None:
@@ -180,7 +180,7 @@ class EventSourceMapping:
                 self._reported_problem = ""
                 self._say(f"{self._source.function} works again: the waiting work is done")
             backoff_s = waited_s = 0.0
-            if not done and shard.stream_and_id not in self._ended:
+            if not done and shard.stream_and_id not in self._ended_shards:
                 await asyncio.sleep(POLL_S)
 
     async def _step(self, shard: Shard) -> int | None:
@@ -199,7 +199,7 @@ class EventSourceMapping:
             return None
         if is_last:
             # All of it is done, and it is closed.
-            self._ended.add(shard.stream_and_id)
+            self._ended_shards.add(shard.stream_and_id)
             self._has_ended.set()
         return len(records)
 

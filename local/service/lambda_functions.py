@@ -151,9 +151,9 @@ def _text(table: Mapping[str, Any], name: str, pattern: re.Pattern[str]) -> str:
     return value
 
 
-def _number(table: Mapping[str, Any], name: str, least: int, most: int) -> int:
-    """A number from 1 on; `least`, which is Lambda's default, if it is absent."""
-    value = table.get(name, least)
+def _number(table: Mapping[str, Any], name: str, default: int, most: int) -> int:
+    """Returns a number from 1 on, or Lambda's `default` if it is absent."""
+    value = table.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
         raise InvalidFunctionRequest(f"{name} must be a whole number from 1 to {most}, not {value!r}.")
     return value

@@ -188,12 +188,12 @@ class Service:
         await self.backend.stop()
 
     def _connect_parts(self, pool: FunctionPool) -> Executions:
-        def changed(known: KnownExecution) -> None:
+        def report_change(known: KnownExecution) -> None:
             watch.report_execution(known)
             if known.closing is None and stream_id_of(known):
                 self._screen.say(f"{room.running_in_words} running; there is room for about {room.capacity.most:,}")
 
-        step_functions = self._step_functions = StepFunctions(self._data, self._clock, self._machines, changed)
+        step_functions = self._step_functions = StepFunctions(self._data, self._clock, self._machines, report_change)
         executions = self._executions = step_functions.executions
         room = self._room(executions)
         after_s = int(self._variable("UNCONNECTED_AFTER_S") or NEVER_S)
@@ -240,12 +240,12 @@ class Service:
         )
 
     def _room(self, executions: Executions) -> capacity.Room:
-        def joins(stream_id: str) -> str:
+        def group_of(stream_id: str) -> str:
             most = most_places(machine.definition for machine in self.stack.machines)
             control_table = self._variable("CONTROL_TABLE")
             return find_group(stream_id, self.endpoints.table_client, control_table, most)
 
-        return capacity.Room(self.capacity, lambda: filter(None, map(stream_id_of, executions.running())), joins)
+        return capacity.Room(self.capacity, lambda: filter(None, map(stream_id_of, executions.running())), group_of)
 
     def _check_stream(self, stream_id: str) -> Problem | None:
         problem = profile_files.find_problem(stream_id, self._streams_folder, self._addresses.upstreams)

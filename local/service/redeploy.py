@@ -31,9 +31,9 @@ _NO_SOURCE = ("__pycache__",)
 Stamp = frozenset[tuple[str, int, int]]
 
 
-def file_stamps(root: Path, sources: Iterable[str], besides: str = "") -> Stamp:
-    """Returns the paths, sizes and times of the files, except those in `besides`."""
-    left_out, found = str(root / besides) if besides else "", set()
+def file_stamps(root: Path, sources: Iterable[str], excluded: str = "") -> Stamp:
+    """Returns the paths, sizes and times of the files, except those in `excluded`."""
+    left_out, found = str(root / excluded) if excluded else "", set()
     for source in sources:
         top = root / source
         inside = os.walk(top) if top.is_dir() else [(str(top.parent), list[str](), [top.name])]
@@ -105,7 +105,7 @@ class Redeployment:
 
     def stamps(self) -> tuple[Stamp, Stamp]:
         """Returns the stamps of what ships and of the template's sources."""
-        template = file_stamps(self._root, osls.SOURCES, besides=STREAMS)
+        template = file_stamps(self._root, osls.SOURCES, excluded=STREAMS)
         shipped = file_stamps(self._root, SHIPPED)
         if self._own:
             shipped |= file_stamps(self._own, ["."])

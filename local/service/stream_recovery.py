@@ -99,9 +99,9 @@ class StreamRecovery:
         left = self._executions.restore()
         return [known for known in left if not await asyncio.to_thread(self._is_stop_requested, known)]
 
-    def resume(self, left: Iterable[KnownExecution]) -> None:
+    def resume(self, executions: Iterable[KnownExecution]) -> None:
         """Resumes the executions as far as there is room; `run` starts the others later, as orphans."""
-        known = list(left)
+        known = list(executions)
         streams = list(dict.fromkeys(stream for one in known if (stream := stream_id_of(one))))
         waiting = streams[self._room.capacity.most :]
         for one in self._executions.resume(
@@ -158,15 +158,15 @@ class StreamRecovery:
         now_ms: int,
         groups: Mapping[str, Sequence[str]],
     ) -> dict[str, str]:
-        def of(stream_id: str, execution: str) -> ExecutionDescription:
+        def describe(stream_id: str, execution: str) -> ExecutionDescription:
             return youngest.get(stream_id) or self._states.describe(execution)
 
-        orphans = Orphans(self._states, Leases(*self._control()).read, of, self._room.can_hold)
+        orphans = Orphans(self._states, Leases(*self._control()).read, describe, self._room.can_hold)
         sentences: dict[str, str] = {}
         for stream_id, lease in suspects:
             try:
                 if lease.stop:
-                    release_stopped(Table(*self._control()), stream_id, lease, now_ms, of)
+                    release_stopped(Table(*self._control()), stream_id, lease, now_ms, describe)
                     continue
                 orphan = orphans.check(stream_id, lease, now_ms)
             except (BotoCoreError, ClientError, StoreUnavailable) as problem:

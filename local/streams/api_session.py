@@ -50,12 +50,12 @@ class ApiSession:
     def request(
         self, method: str, path: str, query: Mapping[str, Any] | None = None, body: bytes = b"", kind: str = ""
     ) -> dict[str, Any]:
-        """The answer's JSON; raises Refused, or UserError if there is none. `kind` is the media type of a body."""
+        """Returns the answer's JSON; raises Refused, or UserError without an answer. `kind` is a body's media type."""
         headers = JSON | ({"content-type": kind} if kind else {})
         return self.perform(request_steps(Send(method, with_query(path, query or {}), headers, body), self._patient_s))
 
     def perform(self, steps: Steps[T]) -> T:
-        """What the steps return; raises as `ask`."""
+        """Returns what the steps return; raises as `request`."""
         with explain_client_errors():
             return perform(steps, self._send, self._wait)
 
@@ -76,9 +76,9 @@ class ApiSession:
             print(f"streamkeeper: {printable(step.why)}", file=sys.stderr)
         time.sleep(step.seconds)
 
-    def pages(self, path: str, query: Mapping[str, Any], left: int | None = None) -> Iterator[dict[str, Any]]:
-        """The pages of a list, with `left` entries in all if that is given; raises as `ask`."""
-        return pages(lambda asked: self.request("GET", path, asked), query, left)
+    def pages(self, path: str, query: Mapping[str, Any], limit: int | None = None) -> Iterator[dict[str, Any]]:
+        """Yields the pages of a list, with `limit` entries in all if that is given; raises as `request`."""
+        return pages(lambda asked: self.request("GET", path, asked), query, limit)
 
 
 def local_time(written: str | None) -> str:

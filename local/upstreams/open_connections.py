@@ -23,7 +23,7 @@ class OpenConnections:
     def __init__(self, watch: Watch | None = None) -> None:
         self._watch = watch
         self._clients: dict[str, list[Client]] = {}
-        self._most: dict[str, int] = {}
+        self._most_at_once: dict[str, int] = {}
 
     def clients(self, stream_id: str) -> list[Client]:
         """Returns the clients that are connected to a stream now, oldest first."""
@@ -35,7 +35,7 @@ class OpenConnections:
 
     def most_at_once(self, stream_id: str) -> int:
         """Returns the most connections that a stream had at the same time."""
-        return self._most.get(stream_id, 0)
+        return self._most_at_once.get(stream_id, 0)
 
     def counted_response(
         self,
@@ -56,7 +56,7 @@ class OpenConnections:
         client = (address.host, address.port) if address is not None else ("", 0)
         clients = self._clients.setdefault(stream_id, [])
         clients.append(client)
-        self._most[stream_id] = max(self.most_at_once(stream_id), len(clients))
+        self._most_at_once[stream_id] = max(self.most_at_once(stream_id), len(clients))
         self._notify(stream_id)
         try:
             yield

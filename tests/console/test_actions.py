@@ -12,7 +12,7 @@ from tests.console.gate import gate
 from tests.console.page import TELEPHONE, address, seen_as, shown, violations
 from tests.harness import Service, running
 from tests.local import support
-from tests.local.metrics.test_metrics import receiver
+from tests.local.metrics.test_metrics import serve_collector
 from tests.local_run import LocalRun
 
 
@@ -87,7 +87,7 @@ def stored_by_metrics(service: Service, stream_id: str) -> float:
 def test_the_metrics_are_sent_to_opentelemetry(tmp_path: Path) -> None:
     """A run that knows a collector's address sends it the metrics under the same names."""
     with (
-        receiver() as (collector, received),
+        serve_collector() as (collector, received),
         running(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=collector, OTEL_METRIC_EXPORT_INTERVAL="1000") as service,
     ):
         service.post("demo")

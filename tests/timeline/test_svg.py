@@ -14,13 +14,13 @@ SVG = "{http://www.w3.org/2000/svg}"
 UNTIL_MS = 600_000
 
 
-def drawn(*connections: Connection, label: str = "one", until_ms: int = UNTIL_MS) -> ElementTree.Element:
+def draw_example(*connections: Connection, label: str = "one", until_ms: int = UNTIL_MS) -> ElementTree.Element:
     spans = [Span("A", "wait", 0, None)]
     group = Group(label, "two\nlines", spans, connections, gaps(connections, until_ms))
     return ElementTree.fromstring(draw([group], until_ms, "a <title>"))
 
 
-def marks(picture: ElementTree.Element, kind: str) -> list[str]:
+def mark_texts(picture: ElementTree.Element, kind: str) -> list[str]:
     """Returns the words of the marks of a kind."""
     found = [rect.find(f"{SVG}title") for rect in picture.iter(f"{SVG}rect") if rect.get("class") == kind]
     return [title.text or "" for title in found if title is not None]
@@ -28,15 +28,15 @@ def marks(picture: ElementTree.Element, kind: str) -> list[str]:
 
 def test_overlaps_and_gaps_say_what_they_are() -> None:
     """An overlap and a gap each have a mark with their times, however short they are."""
-    picture = drawn(
+    picture = draw_example(
         Connection("A", 0, 200_000, "superseded"),
         Connection("B", 199_999, 300_000, "reset"),
         Connection("A", 300_001, 400_000, "ended_by_upstream"),
     )
-    assert marks(picture, "both") == ["overlap: 199.999 to 200.000 s, 0.001 s"]
-    assert marks(picture, "thin") == ["gap: 300.000 to 300.001 s, 0.001 s, after reset"]
-    assert marks(picture, "gap") == ["gap: 400.000 to 600.000 s, 3 min 20 s, after ended_by_upstream"]
-    assert marks(picture, "wait") == ["waiting: 0.000 to 600.000 s, 10 min"]
+    assert mark_texts(picture, "both") == ["overlap: 199.999 to 200.000 s, 0.001 s"]
+    assert mark_texts(picture, "thin") == ["gap: 300.000 to 300.001 s, 0.001 s, after reset"]
+    assert mark_texts(picture, "gap") == ["gap: 400.000 to 600.000 s, 3 min 20 s, after ended_by_upstream"]
+    assert mark_texts(picture, "wait") == ["waiting: 0.000 to 600.000 s, 10 min"]
 
 
 @given(
@@ -47,10 +47,10 @@ def test_overlaps_and_gaps_say_what_they_are() -> None:
 def test_every_picture_is_whole(times: list[tuple[str, int, int]], label: str, until_ms: int) -> None:
     """Whatever is drawn, it is XML, fits its width, and each gap has its mark."""
     connections = [Connection(lane, min(a, b), max(a, b), "reset") for lane, a, b in times]
-    picture = drawn(*connections, label=label, until_ms=until_ms)
+    picture = draw_example(*connections, label=label, until_ms=until_ms)
     for rect in picture.iter(f"{SVG}rect"):
         assert float(rect.get("x", "0")) + float(rect.get("width", "0")) <= WIDTH
-    assert bool(marks(picture, "thin") + marks(picture, "gap")) == bool(gaps(connections, until_ms))
+    assert bool(mark_texts(picture, "thin") + mark_texts(picture, "gap")) == bool(gaps(connections, until_ms))
 
 
 def test_durations_have_at_most_two_units() -> None:

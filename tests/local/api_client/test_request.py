@@ -49,7 +49,7 @@ HINT = "no such route, or the stage requires a signature and none was sent"
 MISMATCH = "The request signature we calculated does not match"
 
 
-def signed(
+def sign_request(
     method: str,
     url: str,
     body: bytes = b"",
@@ -65,7 +65,7 @@ def signed(
     return SignedRequest(method, f"/{target}", headers, body)
 
 
-def problem(request: SignedRequest, now: datetime | None = None) -> str:
+def refusal_of(request: SignedRequest, now: datetime | None = None) -> str:
     """Returns why the request is refused."""
     found = SignatureCheck(KEY, SECRET).problem(request, now or datetime.now(UTC))
     return "" if found is None else found[1]
@@ -75,8 +75,8 @@ def problem(request: SignedRequest, now: datetime | None = None) -> str:
 def test_a_signed_request_is_served_unless_it_was_changed(method: str, path: str, query: str, body: bytes) -> None:
     """A signed request is accepted with any path, query and body; a change of one of them, or of a header, is not."""
     url = f"https://localhost:3000{path}" + (f"?{query}" if query else "")
-    request = signed(method, url, body)
-    assert problem(request) == ""
+    request = sign_request(method, url, body)
+    assert refusal_of(request) == ""
     other = {"GET": "DELETE"}.get(method, "GET")
     for changed in (
         SignedRequest(other, request.target, request.headers, body),
@@ -84,26 +84,28 @@ def test_a_signed_request_is_served_unless_it_was_changed(method: str, path: str
         SignedRequest(method, request.target, request.headers, body + b"x"),
         SignedRequest(method, request.target, {**request.headers, "host": "localhost:3001"}, body),
         SignedRequest(method, request.target, {**request.headers, "x-amz-content-sha256": "0" * 64}, body + b"x"),
-        signed(method, url, body, secret="another"),
+        sign_request(method, url, body, secret="another"),
     ):
-        assert problem(changed).startswith(MISMATCH)
+        assert refusal_of(changed).startswith(MISMATCH)
 
 
 def test_an_old_a_foreign_and_no_signature_are_refused() -> None:
     """Refused: over five minutes old or ahead, another key, service or region, no signed date, no signature."""
     url = "https://localhost:3000/connections/demo"
-    request, now = signed("GET", url), datetime.now(UTC)
-    assert problem(request, now + timedelta(seconds=290)) == problem(request, now - timedelta(seconds=290)) == ""
+    request, now = sign_request("GET", url), datetime.now(UTC)
+    assert refusal_of(request, now + timedelta(seconds=290)) == refusal_of(request, now - timedelta(seconds=290)) == ""
     for minutes in (-6, 6):
-        assert problem(request, now + timedelta(minutes=minutes)).startswith("Signature expired or not yet current")
-    assert problem(signed("GET", url, service="s3")).startswith("Credential should be scoped to correct service")
-    assert problem(signed("GET", url, region="eu-central-1")).startswith(
+        assert refusal_of(request, now + timedelta(minutes=minutes)).startswith("Signature expired or not yet current")
+    assert refusal_of(sign_request("GET", url, service="s3")).startswith(
+        "Credential should be scoped to correct service"
+    )
+    assert refusal_of(sign_request("GET", url, region="eu-central-1")).startswith(
         "Credential should be scoped to a valid region"
     )
     authorization = request.headers["authorization"]
 
     def with_authorization(text: str) -> str:
-        return problem(SignedRequest("GET", request.target, {**request.headers, "authorization": text}, b""))
+        return refusal_of(SignedRequest("GET", request.target, {**request.headers, "authorization": text}, b""))
 
     assert with_authorization(authorization.replace("Credential=local", "Credential=other")).startswith("The security ")
     assert with_authorization(authorization.replace(";x-amz-date", "")).startswith("'Host' and 'X-Amz-Date' must be ")

@@ -57,7 +57,7 @@ PROFILE = {"columns": {"price": "$.p", "side": "$.s", "count": {"path": "$.n", "
 STORES = ("items", "log", "none")
 
 
-class Dying(Folder):
+class KilledFolder(Folder):
     """A folder whose process is killed before its `nth` change."""
 
     def __init__(self, folder: Path, nth: int) -> None:
@@ -145,7 +145,7 @@ def test_an_event_is_in_one_file_however_often_the_process_dies(
     most, until_ms = data.draw(st.sampled_from([1, 400, 10**9])), ORIGIN_MS
     for nth in kills:
         until_ms = max(until_ms, ORIGIN_MS + data.draw(st.integers(0, 9)) * HOUR_MS)
-        archive = rig.archive(Dying(rig.folder, nth), jobs=jobs, most_bytes=most, least_bytes=most // 4)
+        archive = rig.archive(KilledFolder(rig.folder, nth), jobs=jobs, most_bytes=most, least_bytes=most // 4)
         try:
             archive.run(until_ms, None if (rig.folder / "_streamkeeper").exists() else begin)
         except Killed:

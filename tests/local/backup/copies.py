@@ -26,7 +26,7 @@ OF_A_COPY = ("execution", "holder", "expires_at_ms", "restored_from", "stop", "s
 PLAIN, SPREAD, LOGGED, UNORDERED = "demo", "demo:spread", "demo:lög", "demo:none"
 
 
-def fill(stage: Deployed) -> None:
+def write_streams(stage: Deployed) -> None:
     """Writes four running streams: with a large body, with three partitions, with a log, and without an order."""
     store = stage.store(events_bucket=stage.bucket, s3=lambda: stage.aws.s3)
     for number, (stream_id, policy, more) in enumerate(
@@ -46,7 +46,7 @@ def fill(stage: Deployed) -> None:
         log.write(0, [an_event(f"{fence}/{one}", "b") for one in range(4)])
 
 
-def events_of(stage: Deployed, stream_id: str, now_ms: int = 10) -> list[tuple[str, Any]]:
+def read_events(stage: Deployed, stream_id: str, now_ms: int = 10) -> list[tuple[str, Any]]:
     """Returns the events of a stream as a reader gets them."""
     record = to_record(stage.items()["control"][stream_id, "lease"])
     fetch = Objects(lambda: stage.aws.s3, stage.bucket).find
@@ -55,7 +55,7 @@ def events_of(stage: Deployed, stream_id: str, now_ms: int = 10) -> list[tuple[s
     return [(entry.position, entry.event and entry.event.data) for entry in entries]
 
 
-def place(stage: Deployed, dynamodb: Any = None) -> Place:
+def place_of(stage: Deployed, dynamodb: Any = None) -> Place:
     """Returns the stage in the commands' form; `dynamodb` replaces its client. It starts no execution."""
     aws = stage.aws
     objects = Objects(lambda: aws.s3, stage.bucket)
@@ -63,7 +63,7 @@ def place(stage: Deployed, dynamodb: Any = None) -> Place:
     return Place(stage.stage, client, stage.control_table, stage.events_table, objects, aws.states, "")
 
 
-def killed_at(stage: Deployed, last: int) -> CountingClient:
+def client_killed_at(stage: Deployed, last: int) -> CountingClient:
     """Returns a client that raises Killed in place of its request number `last`."""
 
     def before(_name: str, _parameters: dict[str, Any]) -> None:
@@ -74,34 +74,34 @@ def killed_at(stage: Deployed, last: int) -> CountingClient:
     return client
 
 
-def killed_anywhere(stage: Deployed, act: Callable[[Any], object]) -> Iterator[int]:
+def kill_anywhere(stage: Deployed, act: Callable[[Any], object]) -> Iterator[int]:
     """Lets `act` die at each of the stage's requests in turn, and yields after each death, until `act` survives."""
     for last in itertools.count():
         try:
-            act(killed_at(stage, last))
+            act(client_killed_at(stage, last))
         except Killed:
             yield last
         else:
             return
 
 
-def take(stage: Deployed, folder: Path, dynamodb: Any = None) -> Any:
+def back_up(stage: Deployed, folder: Path, dynamodb: Any = None) -> Any:
     """Backs up the stream `demo` and returns its summary."""
-    return BackupWriter(Tables(place(stage, dynamodb)), files_at(str(folder)), lambda: None).back_up_stream(PLAIN)
+    return BackupWriter(Tables(place_of(stage, dynamodb)), files_at(str(folder)), lambda: None).back_up_stream(PLAIN)
 
 
-def copied(here: Deployed, there: Deployed, dynamodb: Any = None, **more: bool) -> Any:
+def copy_demo(here: Deployed, there: Deployed, dynamodb: Any = None, **more: bool) -> Any:
     """Copies the stream `demo` from one stage to the other and returns the result."""
-    restoring = StreamRestore(place(there, dynamodb), "a test", lambda: None, **more)
-    return restoring.restore(Tables(place(here)), PLAIN, ran=True)
+    restoring = StreamRestore(place_of(there, dynamodb), "a test", lambda: None, **more)
+    return restoring.restore(Tables(place_of(here)), PLAIN, ran=True)
 
 
-def ran(stage: Deployed, *keys: str) -> None:
+def write_demo(stage: Deployed, *keys: str) -> None:
     """Writes the stream `demo` as it runs, with an event of each key."""
     stage.run(PLAIN, 2)
     stage.write(PLAIN, *map(an_event, keys))
 
 
-def moved(source: Deployed, target: Deployed, dynamodb: Any = None) -> Any:
+def move_demo(source: Deployed, target: Deployed, dynamodb: Any = None) -> Any:
     """Moves the stream `demo` and returns the result of its copy."""
-    return StreamMove(place(source, dynamodb), place(target), lambda: None, lambda _: None).move(PLAIN)[0]
+    return StreamMove(place_of(source, dynamodb), place_of(target), lambda: None, lambda _: None).move(PLAIN)[0]

@@ -32,13 +32,13 @@ from tests.local.backup.copies import (
     PLAIN,
     SPREAD,
     UNORDERED,
-    events_of,
-    fill,
-    killed_at,
-    moved,
-    place,
-    ran,
-    take,
+    back_up,
+    client_killed_at,
+    move_demo,
+    place_of,
+    read_events,
+    write_demo,
+    write_streams,
 )
 from tests.local.deployed_stage import Deployed
 
@@ -48,7 +48,7 @@ def test_a_backup_restores_every_record_of_every_layout(
     here: Deployed, there: Deployed, where: str, tmp_path: Path, typed: Typed
 ) -> None:
     """Events, ledger, cursor and large bodies are restored; no restored stream runs, and no sink gets its events."""
-    fill(here)
+    write_streams(here)
     RefreshTokens(here.aws.dynamodb, here.control_table).write("ab", Replacement("r7", 1))
     to = str(tmp_path / "backup") if where == "folder" else f"s3://{here.bucket}/backups/{tmp_path.name}"
     status, manifest, _ = typed("backup", "--stage", "here", "--to", to)
@@ -59,7 +59,7 @@ def test_a_backup_restores_every_record_of_every_layout(
     status, done, wrong = typed("restore", "--stage", "there", "--from", to)
     assert (status, done["refused"], wrong) == (0, 0, "")
     for stream_id in (PLAIN, SPREAD, UNORDERED, LOGGED):
-        assert events_of(there, stream_id) == events_of(here, stream_id) != []
+        assert read_events(there, stream_id) == read_events(here, stream_id) != []
     before, after = here.items(), there.items()
     # A copy of it would be void at its next use.
     assert before["control"].pop(("#", "refresh-token#ab"))["refresh_token"] == {"S": "r7"}
@@ -89,17 +89,17 @@ def test_a_backup_that_was_killed_at_any_request_can_be_completed(
     """After a kill at any request, the next try has each event once. No stream counts as finished before."""
     monkeypatch.setattr(backup_writer, "PART_ITEMS", 2)
     monkeypatch.setattr(stream_source, "PAGE_ITEMS", 2)
-    ran(here, *"01234")
+    write_demo(here, *"01234")
     for last in range(5):
         folder = tmp_path / str(last)
         with pytest.raises(Killed):
-            take(here, folder, killed_at(here, last))
+            back_up(here, folder, client_killed_at(here, last))
         assert not (folder / "streams/demo/stream.json").exists()
-        summary = take(here, folder)
+        summary = back_up(here, folder)
         assert (summary["events"], summary["connections"]) == (5, 1)
         parts = [archive.unpack_items(path.read_bytes()) for path in sorted(folder.rglob("events-*"))]
         assert [item["SK"]["S"] for part in parts for item in part] == ["0", "1", "2", "3", "4"]
-        assert take(here, folder, killed_at(here, 0)) == summary
+        assert back_up(here, folder, client_killed_at(here, 0)) == summary
 
 
 @pytest.mark.parametrize("where", ["folder", "bucket"])
@@ -108,12 +108,12 @@ def test_two_backups_at_once_into_one_place_do_not_mix(
     here: Deployed, there: Deployed, where: str, last: int, tmp_path: Path
 ) -> None:
     """The later command is refused and leaves the other's files as they are, whenever events come between the two."""
-    ran(here, "1")
+    write_demo(here, "1")
     if where == "bucket":
         region = here.aws.s3.meta.region_name
         here.aws.s3.create_bucket(Bucket=f"vault{last}", CreateBucketConfiguration={"LocationConstraint": region})
     files = files_at(str(tmp_path) if where == "folder" else f"s3://vault{last}/of/friday")
-    first, summaries = BackupWriter(Tables(place(here)), files, lambda: None), list[Any]()
+    first, summaries = BackupWriter(Tables(place_of(here)), files, lambda: None), list[Any]()
 
     def other() -> None:
         summaries.append(first.back_up_stream(PLAIN))
@@ -129,9 +129,11 @@ def test_two_backups_at_once_into_one_place_do_not_mix(
     refused = pytest.raises(UserError, match=r"Another command writes the backup at \S+: let it finish")
     # In a thread of its own, so that no request of the other command counts as one that this one's reader makes.
     with ThreadPoolExecutor(1) as pool, refused:
-        BackupWriter(Tables(place(here, client)), files, lambda: None).back_up_stream(PLAIN)
+        BackupWriter(Tables(place_of(here, client)), files, lambda: None).back_up_stream(PLAIN)
     first.finish(begun, "end", summaries)
-    assert StreamRestore(place(there), "it", lambda: None).restore(FinishedBackup(files), PLAIN, ran=True).events == 1
+    assert (
+        StreamRestore(place_of(there), "it", lambda: None).restore(FinishedBackup(files), PLAIN, ran=True).events == 1
+    )
 
 
 def test_an_event_that_has_expired_is_left_out(here: Deployed, tmp_path: Path) -> None:
@@ -142,7 +144,7 @@ def test_an_event_that_has_expired_is_left_out(here: Deployed, tmp_path: Path) -
     store.write(PLAIN, 1, 2, [an_event("kept")])
     (body,) = {read_text(item, "object") for item in here.items()["events"].values()} - {None}
     here.aws.s3.delete_object(Bucket=here.bucket, Key=body)
-    assert {name: take(here, tmp_path)[name] for name in ("events", "objects")} == {"events": 1, "objects": 0}
+    assert {name: back_up(here, tmp_path)[name] for name in ("events", "objects")} == {"events": 1, "objects": 0}
 
 
 def test_a_damaged_backup_is_refused_by_the_name_of_its_file(
@@ -210,11 +212,11 @@ def test_a_missing_large_body_does_not_stop_a_backup_or_a_move(
     A body that is missing in the backup alone is damage. A body that S3 refuses, as another bucket does, is not
     missing.
     """
-    fill(here)
-    elsewhere = replace(place(here), objects=Objects(lambda: here.aws.s3, "no-such-bucket"))
+    write_streams(here)
+    elsewhere = replace(place_of(here), objects=Objects(lambda: here.aws.s3, "no-such-bucket"))
     with pytest.raises(StoreUnavailable, match="NoSuchBucket"):
         BackupWriter(Tables(elsewhere), files_at(str(tmp_path)), lambda: None).back_up_stream(PLAIN)
-    before, folder = events_of(here, PLAIN), str(tmp_path / "backup")
+    before, folder = read_events(here, PLAIN), str(tmp_path / "backup")
     for name in ("whole", "less"):
         (key,) = (one["Key"] for one in here.aws.s3.list_objects_v2(Bucket=here.bucket).get("Contents", ()))
         if name == "less":
@@ -230,10 +232,10 @@ def test_a_missing_large_body_does_not_stop_a_backup_or_a_move(
     there.aws.s3.delete_object(Bucket=there.bucket, Key=key)
     found = typed("restore", "--from", f"{folder}less", "--stage", "there", "--match", PLAIN)[1]["streams"]
     assert [(one["events"], one["objects"], one["gone"]) for one in found] == [(8, 0, 1)]
-    assert events_of(there, PLAIN) == events_of(here, PLAIN) != before
+    assert read_events(there, PLAIN) == read_events(here, PLAIN) != before
     there.clear()
-    copy = moved(here, there)
-    assert (copy.events, copy.objects, copy.gone, events_of(there, PLAIN)) == (8, 0, 1, events_of(here, PLAIN))
+    copy = move_demo(here, there)
+    assert (copy.events, copy.objects, copy.gone, read_events(there, PLAIN)) == (8, 0, 1, read_events(here, PLAIN))
 
 
 def test_a_bracket_in_a_pattern_matches_itself(here: Deployed, tmp_path: Path, typed: Typed) -> None:

@@ -10,7 +10,7 @@ from local.backup.stream_source import NotRestored
 from tests.handlers.aws import CountingClient
 from tests.handlers.store.events import an_event
 from tests.local.backup.conftest import Typed
-from tests.local.backup.copies import PLAIN, killed_anywhere, moved, place, ran
+from tests.local.backup.copies import PLAIN, kill_anywhere, move_demo, place_of, write_demo
 from tests.local.deployed_stage import Deployed
 
 
@@ -31,11 +31,11 @@ def test_no_stream_is_started_at_named_tables(here: Deployed, there: Deployed, t
 
 def test_a_moved_stream_can_be_moved_back(here: Deployed, there: Deployed) -> None:
     """The older state at the first place is replaced by the newer one, and each event is there once."""
-    ran(here, "1")
-    moved(here, there)
+    write_demo(here, "1")
+    move_demo(here, there)
     there.run(PLAIN, 3)
     there.store().write(PLAIN, 3, 0, [an_event("2")])
-    restored = moved(there, here)
+    restored = move_demo(there, here)
     assert (restored.events, restored.kept, restored.was_there) == (2, 0, False)
     control = here.items()["control"]
     assert sorted(key for _, key in here.items()["events"]) == ["1", "2"]
@@ -45,17 +45,17 @@ def test_a_moved_stream_can_be_moved_back(here: Deployed, there: Deployed) -> No
 
 def test_a_move_that_was_killed_at_any_request_can_be_completed(here: Deployed, there: Deployed) -> None:
     """A move stops the stream and then copies it; at the new place the time between is a gap, not a stop."""
-    ran(here, "1")
-    for last in killed_anywhere(here, lambda client: moved(here, there, client)):  # noqa: B007
+    write_demo(here, "1")
+    for last in kill_anywhere(here, lambda client: move_demo(here, there, client)):  # noqa: B007
         assert (PLAIN, "lease") not in there.items()["control"]
-        moved(here, there)
+        move_demo(here, there)
         left, found = (stage.items()["control"][PLAIN, "lease"] for stage in (here, there))
         assert left["stop"] == found["stop"] == {"BOOL": True}
         assert (found["stop_at"], "stop_since" in found) == (left["stop_at"], False)
         assert left["moved_to"]["S"] == f"there {left['stop_at']['S']}"
-        assert moved(here, there).was_there
+        assert move_demo(here, there).was_there
         there.clear()
-        ran(here, "1")
+        write_demo(here, "1")
     assert last == 6
 
 
@@ -67,9 +67,9 @@ def test_only_one_of_two_moves_at_once_starts_the_stream(here: Deployed, there: 
         found = list[str]()
 
         def move(name: str, dynamodb: Any = None) -> None:
-            target = replace(place(there), name=name)
+            target = replace(place_of(there), name=name)
             try:
-                StreamMove(place(here, dynamodb), target, lambda: None, lambda _: None).move(PLAIN)
+                StreamMove(place_of(here, dynamodb), target, lambda: None, lambda _: None).move(PLAIN)
             except NotRestored as refusal:
                 found.append(str(refusal))
 

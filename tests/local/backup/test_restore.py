@@ -17,16 +17,16 @@ from local.user_error import UserError
 from tests.handlers.aws import CountingClient
 from tests.handlers.store.events import an_event
 from tests.local.backup.conftest import Typed
-from tests.local.backup.copies import PLAIN, copied, events_of, fill, killed_anywhere, place, ran
+from tests.local.backup.copies import PLAIN, copy_demo, kill_anywhere, place_of, read_events, write_demo, write_streams
 from tests.local.deployed_stage import Deployed, running
 
 
 def test_a_restore_that_was_killed_at_any_request_can_be_completed(here: Deployed, there: Deployed) -> None:
     """The last request writes the lease, so no half stream can be started; the next try has each event once."""
-    ran(here, *map(str, range(30)))
-    for last in killed_anywhere(there, lambda client: copied(here, there, client)):  # noqa: B007
+    write_demo(here, *map(str, range(30)))
+    for last in kill_anywhere(there, lambda client: copy_demo(here, there, client)):  # noqa: B007
         assert (PLAIN, "lease") not in there.items()["control"]
-        restored = copied(here, there)
+        restored = copy_demo(here, there)
         assert (restored.events, restored.kept) == (30, 0)
         assert there.items()["events"].keys() == here.items()["events"].keys()
         there.clear()
@@ -35,13 +35,13 @@ def test_a_restore_that_was_killed_at_any_request_can_be_completed(here: Deploye
 
 def test_a_restore_replaces_no_existing_stream(here: Deployed, there: Deployed) -> None:
     """A running stream, a newer record, another stream, log or layout are refused by name; existing events stay."""
-    ran(here, *"012")
+    write_demo(here, *"012")
     there.store().write(PLAIN, 1, 0, [an_event("1", "another"), an_event("9")])
 
     def refused(words: str) -> None:
         before = there.items()
         with pytest.raises(NotRestored, match=words):
-            copied(here, there)
+            copy_demo(here, there)
         assert there.items() == before
 
     there.run(PLAIN, 3)
@@ -53,7 +53,7 @@ def test_a_restore_replaces_no_existing_stream(here: Deployed, there: Deployed) 
     there.run(PLAIN, 1, execution={"S": running(there.aws)})
     refused("it runs at there")
     there.run(PLAIN, 1)
-    restored = copied(here, there)
+    restored = copy_demo(here, there)
     assert (restored.events, restored.kept) == (3, 1)
     events = there.items()["events"]
     assert [events[PLAIN, key]["data"]["S"] for key in ("0", "1", "9")] == ["a", "another", "a"]
@@ -71,7 +71,7 @@ def test_a_newer_record_is_set_back_with_replace_only(here: Deployed, there: Dep
     here.run(PLAIN, 2)
     there.run(PLAIN, 5)
     there.put(PLAIN, "gap#000000000004", from_ms={"N": "1"}, to_ms={"N": "2"}, cause={"S": "x"}, state={"S": "open"})
-    copied(here, there, replace=True)
+    copy_demo(here, there, replace=True)
     control = there.items()["control"]
     assert sorted(key for _, key in control) == ["connection#000000000001", "lease"]
     record = to_record(control[PLAIN, "lease"])
@@ -94,28 +94,28 @@ def test_a_stream_that_is_started_during_a_restore_is_not_replaced(
             there.run(PLAIN, 1, generation={"N": "7"})
 
     with pytest.raises(NotRestored, match="it was started or restored at there meanwhile: run the command again"):
-        copied(here, there, CountingClient(there.aws.dynamodb, before))
+        copy_demo(here, there, CountingClient(there.aws.dynamodb, before))
     assert there.items()["control"][PLAIN, "lease"]["generation"] == {"N": "7"}
 
 
 def test_a_copy_that_has_run_since_is_set_back_again(here: Deployed, there: Deployed) -> None:
     """A table may be lost twice, so `replace` restores a copy that has run, but not one that runs or never ran."""
-    ran(here, "1")
-    copied(here, there)
-    assert copied(here, there, replace=True).was_there
+    write_demo(here, "1")
+    copy_demo(here, there)
+    assert copy_demo(here, there, replace=True).was_there
     there.aws.dynamodb.delete_item(TableName=there.events_table, Key={"PK": {"S": PLAIN}, "SK": {"S": "1"}})
     since: dict[str, Any] = {"restored_from": {"S": "a test"}, "generation": {"N": "2"}}
     there.run(PLAIN, 3, **since, execution={"S": running(there.aws)})
-    assert copied(here, there, replace=True).was_there
+    assert copy_demo(here, there, replace=True).was_there
     there.run(PLAIN, 3, **since)
-    assert copied(here, there).was_there
-    assert copied(here, there, replace=True).events == 1
+    assert copy_demo(here, there).was_there
+    assert copy_demo(here, there, replace=True).events == 1
     assert (PLAIN, "1") in there.items()["events"]
 
 
 def test_tables_that_were_swapped_are_refused(here: Deployed, there: Deployed, tmp_path: Path, typed: Typed) -> None:
     """Swapped tables are refused. Before, events were written into the control table, or a traceback was printed."""
-    fill(here)
+    write_streams(here)
     words = "of control tables: write STAGE/EVENTS,CONTROL, and restore a table with its indexes."
     for tables in ((there.control_table, there.events_table), (there.events_table, there.events_table)):
         swapped = "there/{},{}".format(*tables)
@@ -133,7 +133,7 @@ def test_tables_that_were_swapped_are_refused(here: Deployed, there: Deployed, t
         raise ClientError({"Error": {"Code": "ValidationException"}}, "Query")
 
     with pytest.raises(UserError, match="The streams of here cannot be listed: AWS refused Query"):
-        Tables(place(here, CountingClient(here.aws.dynamodb, refuse))).stream_ids()
+        Tables(place_of(here, CountingClient(here.aws.dynamodb, refuse))).stream_ids()
 
 
 def test_a_stream_that_went_over_to_a_log_is_copied_whole(here: Deployed, there: Deployed) -> None:
@@ -147,10 +147,10 @@ def test_a_stream_that_went_over_to_a_log_is_copied_whole(here: Deployed, there:
     assert (
         store.log_writer(PLAIN, 2, lambda: 6, **more).write(4, [an_event(f"{one}") for one in range(2, 8)]).stored == 4
     )
-    assert copied(here, there).events == 8
+    assert copy_demo(here, there).events == 8
     later_ms = 5 + SETTLES_MS
-    assert events_of(there, PLAIN, later_ms) == events_of(here, PLAIN, later_ms)
-    assert len(events_of(there, PLAIN, later_ms)) == 8
+    assert read_events(there, PLAIN, later_ms) == read_events(here, PLAIN, later_ms)
+    assert len(read_events(there, PLAIN, later_ms)) == 8
     again = there.store().log_writer(PLAIN, 3, lambda: 7, **more)
     assert again.write(0, [an_event(f"{one}") for one in range(9)]) == Written(1, 8)
 
@@ -169,8 +169,8 @@ def test_a_copy_of_a_running_stream_has_all_events_up_to_its_cursor(here: Deploy
         here.run(PLAIN, 2 * stored, cursor={"S": f"{stored:03d}"})
 
     before("", {})
-    moving = Tables(place(here, CountingClient(here.aws.dynamodb, before)))
-    StreamRestore(place(there), "a test", lambda: None).restore(moving, PLAIN, ran=True)
+    moving = Tables(place_of(here, CountingClient(here.aws.dynamodb, before)))
+    StreamRestore(place_of(there), "a test", lambda: None).restore(moving, PLAIN, ran=True)
     copy = there.items()
     lease = copy["control"][PLAIN, "lease"]
     assert lease["cursor"]["S"] in {key for _, key in copy["events"]}

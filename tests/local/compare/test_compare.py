@@ -34,7 +34,7 @@ STAGGERED = ("staggered", "streamkeeper", "self-invoke", "durable", "queue")
 FEW = Strategy(GROUP, "", partial(run_group, GROUP, MACHINES / "connections.asl.yml", streams=5))
 
 
-def compared(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, dict[str, Any]]:
+def run_compare(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, dict[str, Any]]:
     """Returns what the command prints about each strategy, by name."""
     assert main(["compare", "--json", *options]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -74,7 +74,7 @@ def test_the_measured_experiment(measured: tuple[dict[str, Any], str]) -> None:
 def test_two_connections_overlap_where_that_is_tolerated(capsys: pytest.CaptureFixture[str]) -> None:
     """A strategy that hands over overlaps, and its duplicates are counted; one with a single lane never overlaps."""
     names = [f"--strategy={name}" for name in ("retry", *STAGGERED)]
-    found = compared(capsys, *SHORT, "--upstream", "tolerates", "--overlap-s", "10", *names)
+    found = run_compare(capsys, *SHORT, "--upstream", "tolerates", "--overlap-s", "10", *names)
     assert found["retry"]["overlap_ms"] == found["retry"]["duplicates"] == 0
     assert all(found[name]["overlap_ms"] >= 7_000 for name in STAGGERED)
     assert all(found[name]["duplicates"] >= 7 for name in STAGGERED)
@@ -85,7 +85,7 @@ def test_a_function_whose_process_dies_is_replaced(tmp_path: Path, capsys: pytes
     faults = tmp_path / "kills.yml"
     faults.write_text("kills: [{at_ms: 60000}]")
     names = ["--strategy", "self-invoke", "--strategy", "streamkeeper"]
-    found = compared(capsys, "--hours", "0.2", "--limit", "45", "--wait", "35", "--faults", str(faults), *names)
+    found = run_compare(capsys, "--hours", "0.2", "--limit", "45", "--wait", "35", "--faults", str(faults), *names)
     # The third connect takes 946 ms.
     assert found["self-invoke"]["gap_ms"] == 60_000 + 946
     assert 0 < found["streamkeeper"]["gap_ms"] < 10_000

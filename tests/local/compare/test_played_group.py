@@ -16,14 +16,14 @@ MACHINE = MACHINES / "connections.asl.yml"
 SHORT = ["--hours", "0.05", "--limit", "45", "--wait", "35"]
 
 
-def compared(streams: int, *options: str) -> StrategyResult:
+def result_of(streams: int, *options: str) -> StrategyResult:
     """Returns the result of one stream of a group of this size."""
     return run_group("group", MACHINE, page.scenario_of([*SHORT, *options]), streams)
 
 
 def test_a_group_of_one_stream_equals_the_lone_stream() -> None:
     """A group of one has as many functions, transitions and connections as the lone stream, and no gap."""
-    alone, group = run_machine("alone", MACHINE, page.scenario_of(SHORT)), compared(1)
+    alone, group = run_machine("alone", MACHINE, page.scenario_of(SHORT)), result_of(1)
     for one in (alone, group):
         assert one.gaps == []
     assert (group.transitions, group.invocations) == (alone.transitions, alone.invocations)
@@ -32,7 +32,7 @@ def test_a_group_of_one_stream_equals_the_lone_stream() -> None:
 
 def test_a_stream_pays_its_share() -> None:
     """Each of four streams pays a quarter of the functions; all lanes are drawn, with the stream's connections."""
-    one, four = compared(1), compared(4)
+    one, four = result_of(1), result_of(4)
     assert four.transitions * 4 == one.transitions
     assert four.invocations * 4 == one.invocations
     assert [span.lane for span in four.spans] == [span.lane for span in one.spans]
@@ -48,7 +48,7 @@ def test_the_streams_of_a_killed_function_are_opened_eight_at_a_time(tmp_path: P
     """
     faults = tmp_path / "kills.yml"
     faults.write_text("kills: [{at_ms: 20000}]")
-    few, many = (compared(streams, "--faults", str(faults)).gaps for streams in (4, 40))
+    few, many = (result_of(streams, "--faults", str(faults)).gaps for streams in (4, 40))
     assert [(gap.from_ms, gap.cause) for gap in few] == [(20_000, "killed")]
     assert many[0].to_ms - few[0].to_ms == 2 * YOUNG_MS  # the 21st of 40 is in the third eight
 
@@ -57,6 +57,6 @@ def test_the_streams_of_a_killed_function_are_opened_eight_at_a_time(tmp_path: P
 def test_skipped_reads_of_the_lease_do_not_change_the_result(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If each connection reads its lease as often as on AWS, the result is the same, to the millisecond."""
     options = ["--upstream", policy, "--faults", "rough", "--hours", "0.1"]
-    quiet = compared(3, *options)
+    quiet = result_of(3, *options)
     monkeypatch.setattr(SkippingSlot, "_waits_for_changes", lambda _slot: False)
-    assert replace(compared(3, *options), strategy=quiet.strategy) == quiet
+    assert replace(result_of(3, *options), strategy=quiet.strategy) == quiet

@@ -71,7 +71,7 @@ def invocation(stream_id: str, now_ms: int, lease_every_ms: int, progress_every_
     return Invocation(stream_id, "A", "E1", "request-1", life_ms, 20_000, lease_every_ms, progress_every_ms, 0)
 
 
-def prepare(client: Any, upstreams: dict[str, SteadyUpstream], profile_: Profile) -> Group:
+def join_group(client: Any, upstreams: dict[str, SteadyUpstream], profile_: Profile) -> Group:
     """Writes the records of a group whose streams have joined."""
     join(client, CONTROL, upstreams, "E1")
     return Group(lambda _: profile_, upstreams, SETTINGS, NAMES, client)
@@ -119,7 +119,7 @@ class Edge:
         return Answer(status, {"content-type": "application/x-amz-json-1.0"}, json.dumps(body).encode())
 
 
-def really(
+def count_real(
     play: Callable[[Edge], Callable[[Peer], None]], run: Callable[[Any, str, SystemClock], Outcome], status: str
 ) -> Counts:
     """Returns the requests of a function on threads and sockets until its last stream has ended."""
@@ -130,7 +130,7 @@ def really(
         return edge.meter.counts
 
 
-def virtually(
+def count_virtual(
     who: Callable[[int], Invocation], needs: Callable[[VirtualFunction, VirtualClock, Meter], Needs], status: str
 ) -> Counts:
     """Returns the requests of a counted function."""
@@ -147,7 +147,7 @@ def virtually(
     return meter.counts
 
 
-def alike(real: Counts, virtual: Counts) -> None:
+def assert_alike(real: Counts, virtual: Counts) -> None:
     """Checks that both made the same requests of each kind, with the same write and read units."""
     assert real.by_kind == virtual.by_kind
 
@@ -179,9 +179,9 @@ def test_a_counted_run_makes_the_requests_of_a_real_run(
         asked = profile("https://upstream.invalid/demo", order=order)
         return stream_needs(function, Slot(function, upstream), asked, store)
 
-    real = really(play, run, "ended")
+    real = count_real(play, run, "ended")
     assert real.requests(CONTROL) >= REQUESTS
-    alike(real, virtually(who, needs, "ended"))
+    assert_alike(real, count_virtual(who, needs, "ended"))
     # An item for each event, and an entry if there is an index; an event that comes twice in one read is sent once.
     assert real.write_units(EVENTS) == (2 if order == "index" else 1) * (NUMBER + 1)
 
@@ -200,7 +200,7 @@ def test_a_counted_group_makes_the_requests_of_a_real_group(store: str, monkeypa
 
     def run(client: Any, address: str, clock: SystemClock) -> Outcome:
         asked = profile(address + "/{streamId}", store=store)
-        prepare(client, dict.fromkeys(STREAMS), asked)  # type: ignore[arg-type]  # nobody opens them
+        join_group(client, dict.fromkeys(STREAMS), asked)  # type: ignore[arg-type]  # nobody opens them
         tables = GroupTables(client, lambda: None, **NAMES, dead_letter_queue_url="", ledger_keep_days=400)
         profiles = ReadProfiles(lambda _: asked, lambda _: asked)
         nothing: Any = lambda *_: None  # noqa: E731
@@ -211,10 +211,10 @@ def test_a_counted_group_makes_the_requests_of_a_real_group(store: str, monkeypa
             name: EndingUpstream(clock, MEMBERS_BODY, lambda: False) for name in STREAMS
         }
         asked = profile("https://upstream.invalid/{streamId}", store=store)
-        return prepare(MeteredDynamoDb(meter), upstreams, asked).needs(function)
+        return join_group(MeteredDynamoDb(meter), upstreams, asked).needs(function)
 
-    real = really(play, run, "stopped")
-    alike(real, virtually(who, needs, "stopped"))
+    real = count_real(play, run, "stopped")
+    assert_alike(real, count_virtual(who, needs, "stopped"))
     # Nine items with their entries in the index, or a segment and the number that is kept of it.
     assert real.write_units(EVENTS) == len(STREAMS) * (18 if store == "items" else 2)
 
@@ -233,7 +233,7 @@ def test_only_the_heartbeat_of_a_group_is_shared_by_its_streams() -> None:
         assert 6 * streams <= own <= 6 * streams + 40
 
 
-def suspended() -> list[Any]:
+def find_suspended() -> list[Any]:
     """Returns the generators and coroutines that have begun and not ended."""
     return [one for one in gc.get_objects() if getattr(one, "gi_frame", getattr(one, "cr_frame", None))]
 
@@ -244,11 +244,11 @@ def test_a_counted_run_ends_its_generators_and_coroutines() -> None:
     stream = CountedStream(model.load_profile(source, load), 0, 200)
     gc.collect()
     gc.disable()
-    others = suspended()  # of tests before this one
+    others = find_suspended()  # of tests before this one
     try:
         count_group(source, resolve_machine(source), stream, 2, 1)
         count(source, resolve_machine(source), stream, 1)
-        left = {one.__qualname__ for one in suspended() if not any(one is other for other in others)}
+        left = {one.__qualname__ for one in find_suspended() if not any(one is other for other in others)}
     finally:
         gc.enable()
     assert (

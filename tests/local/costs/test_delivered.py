@@ -13,28 +13,28 @@ SETTINGS = month.read_scenario("prod").settings
 SQS, BOTH = ("sqs",), ("sqs", "eventbridge")
 
 
-def flow(*, streams: int = 1, writes_per_s: float = 1, event_bytes: int = 200) -> DeliveryLoad:
+def load_of(*, streams: int = 1, writes_per_s: float = 1, event_bytes: int = 200) -> DeliveryLoad:
     """Returns a flow in which each write has one event."""
     return DeliveryLoad(streams, writes_per_s, 1, event_bytes)
 
 
 def test_the_delivery_calls_follow_from_the_polls_that_find_events() -> None:
     """The function is called four times a second if there is always something, and never with more than a batch."""
-    called = delivery_costs.noting_calls(flow())
+    called = delivery_costs.noting_calls(load_of())
     assert called.per_s == pytest.approx(4 * (1 - math.exp(-1 / 4)))
     assert called.per_s * called.writes == pytest.approx(1)
-    assert delivery_costs.noting_calls(flow(writes_per_s=20)).per_s == pytest.approx(4, rel=0.01)
-    assert delivery_costs.noting_calls(flow(writes_per_s=2000)).per_s == 8
-    assert delivery_costs.noting_calls(flow(writes_per_s=0)).per_s == 0
+    assert delivery_costs.noting_calls(load_of(writes_per_s=20)).per_s == pytest.approx(4, rel=0.01)
+    assert delivery_costs.noting_calls(load_of(writes_per_s=2000)).per_s == 8
+    assert delivery_costs.noting_calls(load_of(writes_per_s=0)).per_s == 0
     assert [
-        round(delivery_costs.noting_calls(flow(streams=count, writes_per_s=5)).per_s, 1) for count in (1, 4, 400)
+        round(delivery_costs.noting_calls(load_of(streams=count, writes_per_s=5)).per_s, 1) for count in (1, 4, 400)
     ] == [*(2.9, 11.4, 16.0)]
 
 
 def test_a_lone_event_costs_one_write_if_it_is_sent_at_once() -> None:
     """Its arrival costs a write and a read; if a worker sends the event, also the bell, the place, its deletion."""
     one, two, slow = (delivery_costs.count_wake(kinds, 1, 200, ms) for kinds, ms in ((SQS, 10), (BOTH, 10), (SQS, 400)))
-    assert (one.write_units, one.read_units, one.requests) == (1, 1, {"sqs": [[len_of(one)]]})
+    assert (one.write_units, one.read_units, one.requests) == (1, 1, {"sqs": [[message_bytes(one)]]})
     assert (one.immediate_requests, one.finished_sinks, one.bells, two.write_units, two.finished_sinks) == (
         1,
         1,
@@ -53,7 +53,7 @@ def test_requests_that_would_take_too_long_are_left_to_a_worker() -> None:
     assert queue.read_units < 60
 
 
-def len_of(wake: delivery_costs.WakeUsage) -> int:
+def message_bytes(wake: delivery_costs.WakeUsage) -> int:
     """Returns the size of the only message."""
     ((size,),) = wake.requests["sqs"]
     assert size > 200
@@ -64,27 +64,27 @@ def len_of(wake: delivery_costs.WakeUsage) -> int:
 def test_a_sink_is_paid_by_the_event(kind: str, usd: float) -> None:
     """A queue takes one event of an ordered stream per request; a bus bills each event, however they are sent."""
     for rate in (0.1, 1, 7.3):
-        parts = delivery_costs.stream_month_usd([kind], flow(writes_per_s=rate), SETTINGS, LISTED)
+        parts = delivery_costs.stream_month_usd([kind], load_of(writes_per_s=rate), SETTINGS, LISTED)
         assert parts["sinks"] == pytest.approx(rate * MONTH_S / MILLION * usd, rel=1e-9)
         assert parts["delivery"] > 0
 
 
 def test_streams_share_calls() -> None:
     """Events noted together share the answering call, ten places each; each stream makes its own requests to sinks."""
-    one = delivery_costs.stream_month_usd(["sqs"], flow(writes_per_s=5), SETTINGS, LISTED)
-    many = delivery_costs.stream_month_usd(["sqs"], flow(streams=400, writes_per_s=5), SETTINGS, LISTED)
+    one = delivery_costs.stream_month_usd(["sqs"], load_of(writes_per_s=5), SETTINGS, LISTED)
+    many = delivery_costs.stream_month_usd(["sqs"], load_of(streams=400, writes_per_s=5), SETTINGS, LISTED)
     assert many["sinks"] == pytest.approx(one["sinks"])
     assert many["delivery"] < one["delivery"]
     # A stage's data stream costs the same by the hour, however many streams share it and send.
-    silent = delivery_costs.stream_month_usd(["kinesis"], flow(streams=9, writes_per_s=0), SETTINGS, LISTED)
+    silent = delivery_costs.stream_month_usd(["kinesis"], load_of(streams=9, writes_per_s=0), SETTINGS, LISTED)
     assert silent["sinks"] == pytest.approx(730 * 0.04 / 9)
 
 
 def test_a_bucket_waits_for_large_objects() -> None:
     """A bucket gets one object a minute: at an event a second, a hundredth of the cost of a queue's requests."""
-    parts = delivery_costs.stream_month_usd(["s3"], flow(), SETTINGS, LISTED)
+    parts = delivery_costs.stream_month_usd(["s3"], load_of(), SETTINGS, LISTED)
     assert parts["sinks"] == pytest.approx(MONTH_S / 61.13 / MILLION * 5, rel=0.01)
-    assert parts["delivery"] < 1.1 * delivery_costs.stream_month_usd(["sqs"], flow(), SETTINGS, LISTED)["delivery"]
+    assert parts["delivery"] < 1.1 * delivery_costs.stream_month_usd(["sqs"], load_of(), SETTINGS, LISTED)["delivery"]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_the_log_and_the_metrics_are_paid_too() -> None:
     """
     free = prices.read().with_price("cloudwatch", "log_gb", 0)
     logged, unlogged = (
-        delivery_costs.stream_month_usd(["sqs"], flow(), SETTINGS, listed)["delivery"] for listed in (LISTED, free)
+        delivery_costs.stream_month_usd(["sqs"], load_of(), SETTINGS, listed)["delivery"] for listed in (LISTED, free)
     )
     notes = 4 * (1 - math.exp(-1 / 4)) * MONTH_S
     figures = stage_costs.measurements()
@@ -118,10 +118,10 @@ def test_the_log_and_the_metrics_are_paid_too() -> None:
     for by, count in (("stage", 2), ("profile", 7), ("stream", 1)):
         fixed = delivery_costs.stage_fixed_usd(["sqs", "s3"], {**SETTINGS, "metrics_by": by}, LISTED)
         assert fixed["delivery_metrics"] == pytest.approx(count * metric_usd)
-        by_stream = delivery_costs.stream_month_usd(["sqs", "s3"], flow(), {**SETTINGS, "metrics_by": by}, LISTED)[
+        by_stream = delivery_costs.stream_month_usd(["sqs", "s3"], load_of(), {**SETTINGS, "metrics_by": by}, LISTED)[
             "delivery"
         ]
-        own = by_stream - delivery_costs.stream_month_usd(["sqs", "s3"], flow(), SETTINGS, LISTED)["delivery"]
+        own = by_stream - delivery_costs.stream_month_usd(["sqs", "s3"], load_of(), SETTINGS, LISTED)["delivery"]
         assert own == pytest.approx(6 * metric_usd if by == "stream" else 0)
         assert fixed["delivery_alarms"] == pytest.approx(2 * LISTED.usd("cloudwatch", "alarm_month"))
         assert 0 < fixed["delivery_sweeps"] < 0.1

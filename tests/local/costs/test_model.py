@@ -36,22 +36,22 @@ def quoted() -> QuotedCosts:
 
 
 @cache
-def counted(load: Load) -> Usage:
+def count_usage(load: Load) -> Usage:
     """Returns the counts of the load; the stream without events is counted once for all loads with the same storage."""
     still = replace(load, events_per_s=0, event_bytes=200)
-    return COUNTED(SOURCE, load, None if load == still else counted(still))
+    return COUNTED(SOURCE, load, None if load == still else count_usage(still))
 
 
-def costs(settings: dict[str, Any] | None = None, *, streams: int = 1, **load: Any) -> Costs:
+def compute_costs(settings: dict[str, Any] | None = None, *, streams: int = 1, **load: Any) -> Costs:
     """Returns the costs of a load, by default of a lone stream without events."""
     asked = replace(IDLE, **load)
     changed = {**SOURCE.settings, **(settings or {})}
-    return model.price_load(changed, MONTHS, replace(asked, streams=streams), counted(asked), LISTED)
+    return model.price_load(changed, MONTHS, replace(asked, streams=streams), count_usage(asked), LISTED)
 
 
 def test_the_page_quotes_the_requests_of_an_idle_stream() -> None:
     """docs/costs.md quotes the parts that need no replay of a month as they are now; a long test compares all pages."""
-    found = costs().stream_month
+    found = compute_costs().stream_month
     table = (ROOT / "docs" / "costs.md").read_text(encoding="utf-8").partition("<!-- cost: stream -->")[2]
     rows = (line.split("|") for line in table.partition("<!-- /cost -->")[0].splitlines())
     said = {row[1].strip().replace(" ", "_"): row[2].strip() for row in rows if len(row) > 3}
@@ -85,7 +85,7 @@ def test_a_stream_of_a_function_with_a_hundred_costs_cents(quoted: QuotedCosts) 
 
 def test_the_parts_are_all_there_and_make_the_sum() -> None:
     """The sum has every part; a part that costs nothing is 0, and without events there is no price of a million."""
-    found = costs()
+    found = compute_costs()
     assert tuple(found.stream_month) == (*PARTS, "sum")
     assert found.stream_month["sum"] == pytest.approx(sum(found.stream_month[part] for part in PARTS), abs=1e-12)
     assert (found.stream_month["events"], found.stream_month["metrics"]) == (0, 0)
@@ -97,7 +97,7 @@ def test_the_parts_are_all_there_and_make_the_sum() -> None:
 
 def test_an_event_is_an_item_and_an_index_entry() -> None:
     """An event costs two write units, its item's and its index entry's, and a third if the item exceeds 1 KB."""
-    million = [costs(events_per_s=0.05, event_bytes=size) for size in (200, 1200)]
+    million = [compute_costs(events_per_s=0.05, event_bytes=size) for size in (200, 1200)]
     events = [(found.million_events or {})["events"] for found in million]
     assert events == [pytest.approx(1.25, rel=0.02), pytest.approx(1.875, rel=0.01)]
     assert million[0].stream_month["events"] == pytest.approx(1.25 * 0.05 * MONTH_S / MILLION, rel=0.01)
@@ -108,8 +108,8 @@ def test_an_event_is_an_item_and_an_index_entry() -> None:
 def test_a_rare_or_a_dense_event_costs_as_much_as_another(rate: float, rel: float) -> None:
     """An event costs the same at any rate: a run is counted at a rate with some events, but too few for a minute."""
     asked: dict[str, Any] = {"events_per_s": rate, "event_bytes": 200}
-    assert 0 < counted(replace(IDLE, **asked)).with_events.events < 11_000
-    found = costs(**asked)
+    assert 0 < count_usage(replace(IDLE, **asked)).with_events.events < 11_000
+    found = compute_costs(**asked)
     assert (found.million_events or {})["events"] == pytest.approx(1.25, rel=rel)
     assert found.stream_month["events"] == pytest.approx(1.25 * rate * MONTH_S / MILLION, rel=rel)
 
@@ -120,7 +120,7 @@ def test_an_event_without_an_index_costs_its_item_only(size: int, units: int) ->
     of the entry, everything else is as with an order.
     """
     asked: dict[str, Any] = {"events_per_s": 0.05, "event_bytes": size}
-    flow, ordered = (counted(replace(IDLE, **asked, order=order)).with_events for order in ("none", "index"))
+    flow, ordered = (count_usage(replace(IDLE, **asked, order=order)).with_events for order in ("none", "index"))
     written, with_index = (one.counts.write_units(NAMES["events_table"]) for one in (flow, ordered))
     # At a handover some events come twice, and a refused write costs the units of the existing item.
     assert units * flow.events <= written <= units * flow.events * 1.02
@@ -129,8 +129,10 @@ def test_an_event_without_an_index_costs_its_item_only(size: int, units: int) ->
     control, indexed = (NAMES["control_table"], ""), (NAMES["events_table"], "by-position")
     assert flow.counts.stored_bytes[control] == ordered.counts.stored_bytes[control]
     assert 0 == flow.counts.stored_bytes[indexed] < ordered.counts.stored_bytes[indexed]
-    half = (costs(**asked, order="none").million_events or {})["events"]
-    assert half == pytest.approx((costs(**asked).million_events or {})["events"] * units / (units + 1), rel=0.01)
+    half = (compute_costs(**asked, order="none").million_events or {})["events"]
+    assert half == pytest.approx(
+        (compute_costs(**asked).million_events or {})["events"] * units / (units + 1), rel=0.01
+    )
 
 
 @pytest.mark.parametrize("store", ["items", "log"])
@@ -146,7 +148,7 @@ def test_no_counted_run_receives_more_than_some_hundred_megabytes(store: str, fl
 
 def test_an_event_that_is_left_out_costs_no_write() -> None:
     """If a quarter of the events is kept, writes cost a quarter; the stream itself costs the same."""
-    found = [costs(events_per_s=0.05, keep=keep).stream_month for keep in (1, 0.25)]
+    found = [compute_costs(events_per_s=0.05, keep=keep).stream_month for keep in (1, 0.25)]
     assert found[1]["events"] == pytest.approx(found[0]["events"] / 4, rel=0.02)
     assert found[0]["lambda"] == found[1]["lambda"]
 
@@ -154,33 +156,33 @@ def test_an_event_that_is_left_out_costs_no_write() -> None:
 def test_a_million_events_in_a_log_cost_cents() -> None:
     """At 100/s of 200 bytes, readable within a second, a segment of a hundred events costs some six write units."""
     asked: dict[str, Any] = {"events_per_s": 100, "event_bytes": 200, "store": "log"}
-    assert (costs(**asked).million_events or {})["sum"] <= 0.05
-    flow = counted(replace(IDLE, **asked)).with_events
+    assert (compute_costs(**asked).million_events or {})["sum"] <= 0.05
+    flow = count_usage(replace(IDLE, **asked)).with_events
     (puts,) = (count.requests for kind, count in flow.counts.by_kind.items() if kind.operation == "PutItem")
     assert puts == pytest.approx(flow.events / 100, rel=0.1)
 
 
 def test_costs_follow_the_settings() -> None:
     """Memory, backups, retention and the grouping of metrics change the costs in proportion."""
-    found = costs(events_per_s=0.1)
-    larger = costs({"memory_mb": 256}, events_per_s=0.1).stream_month["lambda"]
+    found = compute_costs(events_per_s=0.1)
+    larger = compute_costs({"memory_mb": 256}, events_per_s=0.1).stream_month["lambda"]
     assert larger == pytest.approx(2 * found.stream_month["lambda"], rel=0.001)
-    bare = costs({"point_in_time_recovery": False}, events_per_s=0.1).stream_month["storage"]
+    bare = compute_costs({"point_in_time_recovery": False}, events_per_s=0.1).stream_month["storage"]
     # The index, a quarter of what is stored, has no backup.
     assert found.stream_month["storage"] == pytest.approx(bare * (0.25 + 0.20 * 3 / 4) / 0.25, rel=0.05)
-    longer = costs({"keep_days": 60}, events_per_s=0.1).million_storage_usd
+    longer = compute_costs({"keep_days": 60}, events_per_s=0.1).million_storage_usd
     # Twice, but for the counts of the events in the ledger, which is kept as long as before.
     assert longer == pytest.approx(2 * (found.million_storage_usd or 0), rel=0.008)
     assert found.stream_month["metrics"] == pytest.approx(0.30)
-    by_profile = costs({"metrics_by": "profile"}, events_per_s=0.1).stream_month["metrics"]
+    by_profile = compute_costs({"metrics_by": "profile"}, events_per_s=0.1).stream_month["metrics"]
     assert by_profile == pytest.approx(6 * 0.30)
     less = {"metrics": pytest.approx(0.003), "sum": pytest.approx(found.stream_month["sum"] - 0.297)}
-    assert costs(events_per_s=0.1, streams=100).stream_month == found.stream_month | less
+    assert compute_costs(events_per_s=0.1, streams=100).stream_month == found.stream_month | less
 
 
 def test_the_page_of_a_stream_uses_the_commands_price_of_an_event() -> None:
     """The page's rates have an event's requests and storage, but no metric, whose cost has nothing to do with it."""
-    idle, busy = costs(), costs(events_per_s=0.05, event_bytes=200)
+    idle, busy = compute_costs(), compute_costs(events_per_s=0.05, event_bytes=200)
     alone = {"idle": idle} | dict.fromkeys(("light", "unordered", "packed"), busy)
     rates = json.loads(cost_pages.rates(QuotedCosts(alone, [idle], {})))
     assert busy.million_events is not None
@@ -244,7 +246,7 @@ def test_the_json_and_the_text_have_the_same_amounts(
 ) -> None:
     """The JSON has all parts, the text the sums; both have the note that a busy stream needs partitions."""
     monkeypatch.setattr(month, "replay_months", lambda _: MONTHS)
-    monkeypatch.setattr(model, "count_load", lambda _, load: counted(replace(load, streams=1, events_per_s=0.1)))
+    monkeypatch.setattr(model, "count_load", lambda _, load: count_usage(replace(load, streams=1, events_per_s=0.1)))
     options = ["--events-per-s", "1200", "--streams", "3"]
     assert main(["cost", *options, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -270,7 +272,7 @@ def test_streams_share_functions_as_evenly_as_can_be(
     together = [Load(streams, 0, 1, "items", None, per_function=3).group_size for streams in (1, 2, 3, 4, 7, 9)]
     assert together == [1, 2, 3, 2, 3, 3]
     monkeypatch.setattr(month, "replay_months", lambda _: MONTHS)
-    monkeypatch.setattr(model, "count_load", lambda _, load: counted(load))
+    monkeypatch.setattr(model, "count_load", lambda _, load: count_usage(load))
     assert main(["cost", "--per-function", "2", "--events-per-s", "0", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["streams"], found["per_function"]) == (2, 2)
@@ -303,8 +305,8 @@ def test_a_clocks_events_come_at_their_times_and_a_little_late() -> None:
 def test_a_vpc_costs_its_endpoints() -> None:
     """Each subnet has four endpoints, and one for each sink with its own; a stage without a VPC pays nothing."""
     inside, kinds = {"vpc_subnet_ids": "subnet-0a1b2c3d,subnet-4e5f6a7b"}, ("sqs", "eventbridge", "kinesis")
-    found, delivering = costs(inside).fixed_month, costs(inside, deliver=kinds).fixed_month
+    found, delivering = compute_costs(inside).fixed_month, compute_costs(inside, deliver=kinds).fixed_month
     assert found["vpc"] == pytest.approx(4 * 2 * 7.30)
     assert delivering["delivery_vpc"] == pytest.approx(2 * 2 * 7.30)
-    assert found["sum"] == pytest.approx(costs().fixed_month["sum"] + found["vpc"])
-    assert {"vpc", "delivery_vpc"}.isdisjoint(costs(deliver=kinds).fixed_month)
+    assert found["sum"] == pytest.approx(compute_costs().fixed_month["sum"] + found["vpc"])
+    assert {"vpc", "delivery_vpc"}.isdisjoint(compute_costs(deliver=kinds).fixed_month)

@@ -65,9 +65,9 @@ def test_a_read_is_rounded_by_item_or_together() -> None:
     assert read_units([4097], consistent=True) == 2
     assert read_units([0], consistent=False) == 0.5
     assert read_units([100, 100], consistent=True) == 2
-    assert read_units([100] * 40, consistent=True, together=True) == 1
-    assert read_units([100] * 41, consistent=False, together=True) == 1
-    assert read_units([], consistent=False, together=True) == 0.5
+    assert read_units([100] * 40, consistent=True, is_query=True) == 1
+    assert read_units([100] * 41, consistent=False, is_query=True) == 1
+    assert read_units([], consistent=False, is_query=True) == 0.5
 
 
 def test_the_tables_are_those_that_are_deployed() -> None:

@@ -97,7 +97,7 @@ def answers(**other: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def found(**other: Any) -> dict[str, Finding]:
+def find_bad(**other: Any) -> dict[str, Finding]:
     """Returns the findings that are neither good nor notes, by their subject."""
     facts = answers(**other)
     every = [*stage_checks.check_stage(STAGE, facts), *fleet_checks.check_fleet(STAGE, facts, prices.read())]
@@ -106,7 +106,7 @@ def found(**other: Any) -> dict[str, Finding]:
 
 def test_a_healthy_stage_has_no_finding() -> None:
     """A stage that is as the template requests has no finding."""
-    assert found() == {}
+    assert find_bad() == {}
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ def test_a_throttled_function_gets_back_the_templates_reservation() -> None:
 
     A reservation that is gone is no throttle.
     """
-    gone = found(reserved={MANAGER: {}, DELIVERY: {}})
+    gone = find_bad(reserved={MANAGER: {}, DELIVERY: {}})
     assert [(one.found, one.wanted) for one in gone.values()] == [("none", "2")]
-    throttled = found(reserved={key: {"ReservedConcurrentExecutions": 0} for key in (MANAGER, DELIVERY)})
+    throttled = find_bad(reserved={key: {"ReservedConcurrentExecutions": 0} for key in (MANAGER, DELIVERY)})
     assert [(one.found, one.wanted, one.mend) for one in throttled.values()] == [
         ("0", "none", Mend("lambda", "delete_function_concurrency", {"FunctionName": "manager"})),
         ("0", "2", Mend("lambda", "put_function_concurrency", {
@@ -200,7 +200,7 @@ ONE: dict[str, tuple[dict[str, Any], str, State]] = {
 def test_each_problem_is_one_finding() -> None:
     """The finding names the problem, the right value if it is known, and what to do."""
     for case, (other, what, state) in ONE.items():
-        findings = found(**other)
+        findings = find_bad(**other)
         assert {name: one.state for name, one in findings.items()} == {what: state}, case
         one = findings[what]
         assert state is State.UNKNOWN or (one.wanted and one.fix), case
@@ -209,7 +209,7 @@ def test_each_problem_is_one_finding() -> None:
 
 def test_a_changed_alarm_gets_back_the_templates_values() -> None:
     """Each changed property is named; actions that a person has added stay, and a deleted alarm is created again."""
-    (changed,) = found(alarms=[ALARM | {"Threshold": 5.0, "AlarmActions": ["a pager"], "Dimensions": []}]).values()
+    (changed,) = find_bad(alarms=[ALARM | {"Threshold": 5.0, "AlarmActions": ["a pager"], "Dimensions": []}]).values()
     assert (changed.what, changed.found, changed.wanted) == (
         "alarm Stuck, settings",
         "Threshold 5, Dimensions none, AlarmActions a pager",
@@ -219,7 +219,7 @@ def test_a_changed_alarm_gets_back_the_templates_values() -> None:
     added = {"AlarmActions": ["topic", "a pager"], "OKActions": [], "InsufficientDataActions": []}
     put = ("cloudwatch", "put_metric_alarm")
     assert changed.mend == Mend(*put, template | added)
-    (deleted,) = found(alarms=[]).values()
+    (deleted,) = find_bad(alarms=[]).values()
     assert deleted.mend == Mend(*put, template)
 
 
@@ -272,7 +272,7 @@ def test_time_to_live_of_another_attribute_is_left_to_a_person() -> None:
 
 def test_a_mapping_of_an_old_stream_gets_a_new_one_beside_it() -> None:
     """The new mapping reads the table's present stream, with the template's settings; the old one is not changed."""
-    (finding,) = found(mappings=[{"UUID": "uuid", "EventSourceArn": OLD, "State": "Enabled"}]).values()
+    (finding,) = find_bad(mappings=[{"UUID": "uuid", "EventSourceArn": OLD, "State": "Enabled"}]).values()
     assert finding.found == "the function is called for a stream that the table no longer has"
     assert finding.mend is not None
     asked = dict(finding.mend.parameters)
@@ -290,12 +290,15 @@ def test_the_local_run_needs_no_event_source_mapping() -> None:
     mappings = Account(lambda _: None, LOCAL_SERVICES).request_all(
         "lambda", "list_event_source_mappings", "", has=MAPPINGS
     )
-    assert (list(found(mappings=mappings)), list(found(mappings=[]))) == ([], ["delivery from EventsTable's stream"])
+    assert (list(find_bad(mappings=mappings)), list(find_bad(mappings=[]))) == (
+        [],
+        ["delivery from EventsTable's stream"],
+    )
 
 
 def test_the_stream_is_switched_on_before_it_is_read() -> None:
     """Without a stream, the table has no ARN that a mapping could name."""
-    off = found(tables=table_with(StreamSpecification={}))
+    off = find_bad(tables=table_with(StreamSpecification={}))
     assert {what: one.mend for what, one in off.items()} == {
         "EventsTable, stream": Mend("dynamodb", "update_table", {
             "TableName": "events", "StreamSpecification": {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"},
@@ -308,7 +311,7 @@ def test_problems_of_unused_profiles_are_one_note() -> None:
     """A stage ships profiles without streams, whose secrets may be missing; each profile in use has its own line."""
     broken = {"secrets": {"the secret 'x'": "it cannot be read"}, "hosts": {"h:443": "it does not answer"}}
     unused = dict.fromkeys(("kraken", "alpaca"), broken)
-    assert found(profiles=unused) == {}
+    assert find_bad(profiles=unused) == {}
     facts = answers(profiles=unused)
     (noted,) = [one for one in fleet_checks.check_fleet(STAGE, facts, prices.read()) if one.what.startswith("profile")]
     assert (noted.state, noted.found) == (State.NOTE, "2 with a problem: alpaca, kraken")
@@ -336,7 +339,7 @@ def test_the_price_of_encryption_counts_requests_and_own_keys() -> None:
     )
 
 
-def status(word: str, generation: int, holder: dict[str, Any] | None = None) -> Any:
+def status_of(word: str, generation: int, holder: dict[str, Any] | None = None) -> Any:
     """Returns the API's answer for a stream with this status."""
     said = {"reason": "refused", "verdict": "Refused.", "holder": holder}
     return api_server.answers({"stream": "demo", "status": word, "generation": generation} | said)
@@ -347,8 +350,8 @@ def test_a_start_is_awaited_until_the_execution_has_claimed_the_stream(monkeypat
     stream is stopped, even after a Ctrl-C before the answer to its start, or if that answer is an error.
     """
     monkeypatch.setattr("time.sleep", lambda _: None)
-    started, connected = api_server.answers({"executionArn": "arn"}), status("running", 4, {"fence": 9})
-    for before in (api_server.answers(api_server.problem("never-started"), 404), status("rejected", 3)):
+    started, connected = api_server.answers({"executionArn": "arn"}), status_of("running", 4, {"fence": 9})
+    for before in (api_server.answers(api_server.problem("never-started"), 404), status_of("rejected", 3)):
         with serving(before, started, before, connected, api_server.answers({"stream": "demo"})) as server:
             findings = run_demo(
                 Api(server.address), Account(lambda _: None, LOCAL_SERVICES), DeployedStage("local", ()), "demo"
@@ -362,7 +365,7 @@ def test_a_start_is_awaited_until_the_execution_has_claimed_the_stream(monkeypat
 
     unanswered = api_server.answers(api_server.problem("unavailable"), 503)
     for answer in (interrupt, unanswered):
-        with serving(status("rejected", 3), answer, api_server.answers({"stream": "demo"})) as server:
+        with serving(status_of("rejected", 3), answer, api_server.answers({"stream": "demo"})) as server:
             with pytest.raises(KeyboardInterrupt) if answer is interrupt else contextlib.nullcontext():
                 (found,) = run_demo(
                     Api(server.address), Account(lambda _: None, LOCAL_SERVICES), DeployedStage("local", ()), "demo"

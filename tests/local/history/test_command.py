@@ -42,7 +42,7 @@ def arn(url: str) -> str:
     return execution
 
 
-def printed(url: str, arn: str, **asked: Any) -> dict[str, Any]:
+def page_of(url: str, arn: str, **asked: Any) -> dict[str, Any]:
     """Returns a page as the AWS CLI prints it."""
     answer = states_client(url).get_execution_history(executionArn=arn, **asked)
     found: dict[str, Any] = json.loads(json.dumps(answer, default=lambda at: at.isoformat()))
@@ -56,7 +56,7 @@ def endpoint(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"AWS_{name}", value)
 
 
-def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+def read_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     assert main(["timeline", "--json", *arguments]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
@@ -67,13 +67,13 @@ def test_an_execution_and_its_pages_give_the_same_gaps(
     url: str, arn: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The endpoint and two pages, newest first, give the same gap of a second."""
-    asked = answered(capsys, "--execution", arn)
-    newer = printed(url, arn, maxResults=9, reverseOrder=True)
-    pages = [newer, printed(url, arn, maxResults=9, reverseOrder=True, nextToken=newer["nextToken"])]
+    asked = read_json(capsys, "--execution", arn)
+    newer = page_of(url, arn, maxResults=9, reverseOrder=True)
+    pages = [newer, page_of(url, arn, maxResults=9, reverseOrder=True, nextToken=newer["nextToken"])]
     files = [tmp_path / f"page-{number}.json" for number in range(2)]
     for file, page in zip(files, pages, strict=True):
         file.write_text(json.dumps(page))
-    read = answered(capsys, *map(str, files))
+    read = read_json(capsys, *map(str, files))
     # Of files, an execution is called as the one that it begins in.
     assert (read["gaps"], read["executions"][0]["name"]) == (asked["gaps"], "page-1.json")
     (gap,) = asked["gaps"]
@@ -88,7 +88,7 @@ def test_an_execution_and_its_pages_give_the_same_gaps(
 def test_the_picture_is_written(url: str, arn: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The picture is an SVG, or in a page that loads nothing; the terminal shows it with its rows."""
     history = tmp_path / "history.json"
-    history.write_text(json.dumps(printed(url, arn)))
+    history.write_text(json.dumps(page_of(url, arn)))
     for name in ("out.svg", "out.html"):
         assert main(["timeline", str(history), "--rows", "--width", "40", "--picture", str(tmp_path / name)]) == 0
         text = (tmp_path / name).read_text()
@@ -123,7 +123,7 @@ def test_open_and_repaired_gaps_of_a_stream_are_drawn(tmp_path: Path, capsys: py
     answer = sends(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     with serving(answer, answer) as server:
         asked = [str(tmp_path / "history.json"), "--stream", "demo", "--url", server.address]
-        found = answered(capsys, *asked)
+        found = read_json(capsys, *asked)
         assert main(["timeline", *asked, "--width", "40", "--picture", str(tmp_path / "out.svg")]) == 0
         assert b"/connections/demo/gaps?from=2026-11-28T00%3A01%3A00.000Z&to=" in server.peers[0].request
     assert [(gap["from_ms"], gap["state"]) for gap in found["gaps"]] == [(12_000, "repaired"), (31_000, "")]

@@ -34,7 +34,7 @@ from tests.local import support
 DASHBOARD = support.PROJECT / "packaging" / "resources" / "dashboard.yml"
 
 
-def values(text: str) -> dict[tuple[str, ...], float]:
+def read_values(text: str) -> dict[tuple[str, ...], float]:
     """Returns the values that Prometheus reads, by name and labels."""
     return {(one.name, *one.labels.values()): one.value for family in parsed(text) for one in family.samples}
 
@@ -61,7 +61,7 @@ def test_counters_grow_with_the_records_of_connections(aws: Aws) -> None:
     running = ["demo", ""]
     collector = collector_of(aws, running)
     save(aws, 1, 5, duplicates=2)
-    first = values(export.prometheus_text(collector.collect(10_000)))
+    first = read_values(export.prometheus_text(collector.collect(10_000)))
     assert first["streamkeeper_events_stored_total", "demo"] == 5
     assert first["streamkeeper_events_duplicate_total", "demo"] == 2
     assert first["streamkeeper_streams_wanted",] == first["streamkeeper_streams_unconnected",] == 1
@@ -71,13 +71,13 @@ def test_counters_grow_with_the_records_of_connections(aws: Aws) -> None:
     assert [*figures, first["streamkeeper_stream_missing_seconds", "demo"]] == [100, 100, 0]
     save(aws, 1, 7, "taken_over", duplicates=2, error="StreamTakenOver")
     save(aws, 2, 1)
-    second = values(export.prometheus_text(collector.collect(10_000)))
+    second = read_values(export.prometheus_text(collector.collect(10_000)))
     assert second["streamkeeper_events_stored_total", "demo"] == 8
     assert second["streamkeeper_connections_ended_total", "demo", "TakenOver"] == 1
     assert second["streamkeeper_stream_connected_percent", "demo"] == 100
     aws.dynamodb.delete_item(TableName=CONTROL, Key={"PK": {"S": "demo"}, "SK": {"S": "connection#000000000001"}})
     running.clear()
-    third = values(export.prometheus_text(collector.collect(10_000)))
+    third = read_values(export.prometheus_text(collector.collect(10_000)))
     assert third["streamkeeper_events_stored_total", "demo"] == 8
     assert [*collector._counted["demo"]] == [2], "in months of handovers it would remember each connection"
     assert collector.collect(10_000) == collector.collect(10_000)
@@ -87,7 +87,7 @@ def test_a_stream_that_ended_before_the_first_scrape_is_counted(aws: Aws) -> Non
     """A stream that ended before a scrape is counted, and so are the members of an ended group."""
     aws.put_control("demo", "lease", **STARTED)
     save(aws, 1, 5, "taken_over", error="StreamTakenOver")
-    found = values(export.prometheus_text(collector_of(aws, [], ended=["demo", "demo", ""]).collect(10_000)))
+    found = read_values(export.prometheus_text(collector_of(aws, [], ended=["demo", "demo", ""]).collect(10_000)))
     assert found["streamkeeper_events_stored_total", "demo"] == 5
     assert found["streamkeeper_executions_running",] == found["streamkeeper_streams_wanted",] == 0
 
@@ -102,7 +102,7 @@ def test_a_sink_has_a_lag_while_its_profile_names_it(aws: Aws) -> None:
         SinkRecords(table).save(
             Place("demo", sink), SinkRecord(sink, number=noted.number, done=1, delivered=1, failed=1)
         )
-    found = values(export.prometheus_text(collector_of(aws, ["demo"], {"s3:a"}).collect(9_000)))
+    found = read_values(export.prometheus_text(collector_of(aws, ["demo"], {"s3:a"}).collect(9_000)))
     assert {name: value for name, value in found.items() if "delivery" in name[0]} == {
         ("streamkeeper_delivery_sent_total", "demo", "s3:a"): 1,
         ("streamkeeper_delivery_waited_total", "demo", "s3:a"): 1,
@@ -119,7 +119,7 @@ def test_each_stream_of_a_group_has_its_own_metrics(aws: Aws) -> None:
         aws.put_control(stream_id, "lease", execution={"S": "arn:mine"}, group={"S": "#1"}, **STARTED)
         groups.add_member(stream_id, "1")
     save(aws, 1, 5)
-    found = values(export.prometheus_text(collector_of(aws, ["#1"]).collect(10_000)))
+    found = read_values(export.prometheus_text(collector_of(aws, ["#1"]).collect(10_000)))
     assert found["streamkeeper_events_stored_total", "demo"] == 5
     assert found["streamkeeper_events_stored_total", "demo:b"] == 0
     assert found["streamkeeper_stream_group", "demo", "#1"] == found["streamkeeper_stream_group", "demo:b", "#1"] == 1
@@ -132,7 +132,7 @@ def test_each_stream_of_a_group_has_its_own_metrics(aws: Aws) -> None:
 def test_any_stream_id_stays_within_its_label(stream_id: str) -> None:
     """Prometheus reads the same id and nothing else, whatever characters it has."""
     text = export.prometheus_text([Sample(metric_names.STORED, (stream_id,), 3)])
-    assert values(text) == {("streamkeeper_events_stored_total", stream_id): 3}
+    assert read_values(text) == {("streamkeeper_events_stored_total", stream_id): 3}
 
 
 def test_every_name_of_the_dashboard_and_of_the_documents_is_in_the_table() -> None:
@@ -150,7 +150,7 @@ def test_every_name_of_the_dashboard_and_of_the_documents_is_in_the_table() -> N
 
 
 @contextlib.contextmanager
-def receiver(status: int = 200) -> Iterator[tuple[str, list[Request]]]:
+def serve_collector(status: int = 200) -> Iterator[tuple[str, list[Request]]]:
     """The address of a collector's server, and the requests that it got."""
     received: list[Request] = []
 
@@ -169,7 +169,7 @@ def test_opentelemetry_gets_the_same_numbers() -> None:
         Sample(metric_names.ENDED, ("demo", "TakenOver"), 2),
         Sample(metric_names.LONGEST, (), 1.5),
     ]
-    with receiver() as (url, received):
+    with serve_collector() as (url, received):
         settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_HEADERS": "api-key=a%20b"}
         target = export.read_target(settings)
         assert target is not None
@@ -191,7 +191,7 @@ def test_opentelemetry_gets_the_same_numbers() -> None:
 
 def test_a_failed_export_is_named_and_raises_nothing() -> None:
     """The line has the collector's status, or says that it does not answer."""
-    with receiver(503) as (url, _):
+    with serve_collector(503) as (url, _):
         target = export.ExportTarget(url, {}, 1000)
         assert export.send(target, {}) == "it answered 503"
     assert export.send(target, {}) == "it does not answer (NewConnectionError)"

@@ -81,7 +81,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
         yield served
 
 
-def denied(call: Callable[[], Any]) -> tuple[str, str, int]:
+def denial_of(call: Callable[[], Any]) -> tuple[str, str, int]:
     """Returns code, message and status of a refused request."""
     with pytest.raises(ClientError) as refusal:
         call()
@@ -108,7 +108,7 @@ def test_a_refused_request_gets_awss_answer_and_reaches_no_service(
     client = endpoint.client(service, endpoint.function.environment["AWS_ACCESS_KEY_ID"])
     action = f"{service}:{operation}{'Function' if service == 'lambda' else ''}"
     sentence = f"{USER}{action} on resource: {resource}{NOT}{action} action"
-    assert denied(lambda: getattr(client, xform_name(operation))(**parameters)) == (code, sentence, status)
+    assert denial_of(lambda: getattr(client, xform_name(operation))(**parameters)) == (code, sentence, status)
     assert len(endpoint.passed) == passed
     assert f"ALERT: refused: {sentence}" in endpoint.lines
 
@@ -129,11 +129,11 @@ def test_a_missing_object_is_hidden_without_the_right_to_list(endpoint: Endpoint
     client = endpoint.client("s3", endpoint.function.environment["AWS_ACCESS_KEY_ID"])
     sentence = f"{USER}s3:ListBucket on resource: arn:aws:s3:::b{NOT}s3:ListBucket action"
     lines = list(endpoint.lines)
-    assert denied(lambda: client.get_object(Bucket="b", Key="k")) == ("AccessDenied", sentence, 403)
+    assert denial_of(lambda: client.get_object(Bucket="b", Key="k")) == ("AccessDenied", sentence, 403)
     assert endpoint.lines == lines
 
 
-def call(resource: str, parameters: Any, machine: str = "f") -> TaskCall:
+def task_call(resource: str, parameters: Any, machine: str = "f") -> TaskCall:
     service, action = resource.split(":")[-2:]
     arn, function = f"arn:aws:states:{AT}:execution:{machine}:x", parameters.get("FunctionName")
     whole, is_sdk = f"arn:aws:states:::{resource}", resource.startswith("aws-sdk:")
@@ -143,10 +143,10 @@ def call(resource: str, parameters: Any, machine: str = "f") -> TaskCall:
 @pytest.mark.parametrize(
     ("task", "error"),
     [
-        (call("dynamodb:updateItem", {"TableName": "t"}), "DynamoDB.AmazonDynamoDBException"),
-        (call("lambda:invoke", {"FunctionName": "g"}), "Lambda.AWSLambdaException"),
-        (call("states:startExecution", {"StateMachineArn": "m"}), "StepFunctions.AWSStepFunctionsException"),
-        (call("aws-sdk:sfn:describeExecution", {"ExecutionArn": "e"}), "Sfn.SfnException"),
+        (task_call("dynamodb:updateItem", {"TableName": "t"}), "DynamoDB.AmazonDynamoDBException"),
+        (task_call("lambda:invoke", {"FunctionName": "g"}), "Lambda.AWSLambdaException"),
+        (task_call("states:startExecution", {"StateMachineArn": "m"}), "StepFunctions.AWSStepFunctionsException"),
+        (task_call("aws-sdk:sfn:describeExecution", {"ExecutionArn": "e"}), "Sfn.SfnException"),
     ],
 )
 def test_a_refused_task_fails_with_its_services_general_error(endpoint: Endpoint, task: TaskCall, error: str) -> None:
@@ -170,8 +170,8 @@ def test_a_task_that_is_allowed_or_of_a_persons_machine_is_performed(endpoint: E
         return "done"
 
     perform = endpoint.guard.guard_tasks(done, lambda service: endpoint.client(service, "local"))
-    get = call("dynamodb:getItem", {"TableName": "t"})
-    other = call("dynamodb:deleteTable", {"TableName": "t"}, "mine")
+    get = task_call("dynamodb:getItem", {"TableName": "t"})
+    other = task_call("dynamodb:deleteTable", {"TableName": "t"}, "mine")
     assert [asyncio.run(perform(task)) for task in (get, other)] == ["done", "done"]  # type: ignore[arg-type]
 
 

@@ -28,7 +28,7 @@ PLAIN = "200 OK\r\nContent-Type: text/plain\r\n\r\n"
 JSON_LINES = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 
 
-def made(url: str, folder: Path, *more: str, seconds: str = LOOK_S) -> dict[str, Any]:
+def make_profile(url: str, folder: Path, *more: str, seconds: str = LOOK_S) -> dict[str, Any]:
     """Runs `profile new` for the address and returns the profile, which is valid."""
     file = folder / "seen.toml"
     file.unlink(missing_ok=True)
@@ -52,7 +52,7 @@ def better_sse() -> Iterator[str]:
 def test_the_profile_of_better_sse_resumes_by_its_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """better-sse's ids are key and cursor. The server resumed after an id in the trial, and may count its ids anew."""
     with better_sse() as url:
-        profile = made(url, tmp_path)
+        profile = make_profile(url, tmp_path)
         assert {name: profile[name] for name in ("address", "framing", "allow_private", "resume")} == {
             "address": url, "framing": "sse", "allow_private": True, "resume": {"header": "Last-Event-ID"},
         }  # fmt: skip
@@ -72,7 +72,7 @@ def test_the_profile_of_pouchdbs_changes_resumes_by_sequence(
     """The key is the place in PouchDB's feed, not the document's id, which recurs; `since` resumes."""
     with contextlib.closing(Database()) as database:
         database.write(6)
-        profile = made(f"{database.address}/ledger/_changes?feed=continuous&heartbeat=200", tmp_path)
+        profile = make_profile(f"{database.address}/ledger/_changes?feed=continuous&heartbeat=200", tmp_path)
         wanted = {"framing": "ndjson", "key": "$.seq", "cursor": "$.seq", "resume": {"query": "since"}}
         assert {name: profile[name] for name in wanted} == wanted
         assert profile["on_conflict"] == "both"
@@ -81,7 +81,7 @@ def test_the_profile_of_pouchdbs_changes_resumes_by_sequence(
         assert "event 2" in capsys.readouterr().out.splitlines()[-1]
 
 
-def block(number: int, id_: str = "", name: str = "", data: str = "") -> bytes:
+def sse_message(number: int, id_: str = "", name: str = "", data: str = "") -> bytes:
     """Returns a message of an event stream."""
     fields = [("id", id_), ("event", name), ("data", data or f'{{"n": {number}}}')]
     return "".join(f"{field}: {value}\n" for field, value in fields if value).encode() + b"\n"
@@ -91,29 +91,31 @@ def block(number: int, id_: str = "", name: str = "", data: str = "") -> bytes:
     ("answer", "wanted"),
     [
         # Ids that come twice name no event: the bodies' own place does.
-        (b"".join(block(n, id_="same") for n in range(4)), {"key": "$.n", "on_conflict": "both"}),
+        (b"".join(sse_message(n, id_="same") for n in range(4)), {"key": "$.n", "on_conflict": "both"}),
         # Nothing names an event: equal bodies are kept apart only where they are seen to come.
-        (b"".join(block(n, data=f"word {n}") for n in range(4)), {"key": "hash"}),
-        (b"".join(block(n, data="word") for n in range(4)), {"key": "each"}),
-        (block(1), {"key": "hash"}),
+        (b"".join(sse_message(n, data=f"word {n}") for n in range(4)), {"key": "hash"}),
+        (b"".join(sse_message(n, data="word") for n in range(4)), {"key": "each"}),
+        (sse_message(1), {"key": "hash"}),
         # Half of a surrogate pair is no text.
-        (b"".join(block(n, data=f'{{"id": "\\ud800{n}"}}') for n in range(4)), {"key": "hash"}),
+        (b"".join(sse_message(n, data=f'{{"id": "\\ud800{n}"}}') for n in range(4)), {"key": "hash"}),
         (
-            b"".join(block(n, id_=f"{n}") + block(n, name="ping", data="now") for n in range(4)),
+            b"".join(sse_message(n, id_=f"{n}") + sse_message(n, name="ping", data="now") for n in range(4)),
             {"on_conflict": "epoch", "heartbeat": {"event": "ping"}},
         ),
         # What repeats without the place that names the others is a heartbeat, whatever it is called.
         (
-            b"".join(block(n, data=f'{{"op": "t", "n": {n}}}') + block(n, data='{"op": "ka"}') for n in range(4)),
+            b"".join(
+                sse_message(n, data=f'{{"op": "t", "n": {n}}}') + sse_message(n, data='{"op": "ka"}') for n in range(4)
+            ),
             {"key": "$.n", "on_conflict": "both", "heartbeat": {"json": {"$.op": "ka"}}},
         ),
         # A tick that repeats has the place too, and may be an event that came twice.
-        (b"".join(block(0, data=f'{{"n": {n % 3}, "op": "t{n % 3}"}}') for n in range(4)), {"key": "each"}),
+        (b"".join(sse_message(0, data=f'{{"n": {n % 3}, "op": "t{n % 3}"}}') for n in range(4)), {"key": "each"}),
         # Instants are no count, nor is what leaves numbers out.
-        (b"".join(block(n, id_=f"{n + 10**9}") for n in range(4)), {}),
-        (b"".join(block(n, id_=f"{n * n}") for n in range(4)), {}),
+        (b"".join(sse_message(n, id_=f"{n + 10**9}") for n in range(4)), {}),
+        (b"".join(sse_message(n, id_=f"{n * n}") for n in range(4)), {}),
         # No JSON path can have this name.
-        (b"".join(block(n, id_=f"{n * n}", data='{"é": "ping"}') for n in range(4)), {}),
+        (b"".join(sse_message(n, id_=f"{n * n}", data='{"é": "ping"}') for n in range(4)), {}),
         (b": nothing yet\n\n", {}),
     ],
 )
@@ -122,7 +124,7 @@ def test_the_key_is_chosen_by_what_differs_between_events(
 ) -> None:
     """The profile has the ids, bodies and heartbeats that were seen, and nothing else."""
     with serving(lambda peer: peer.send(UNTIL_CLOSE + answer)) as server:
-        profile = made(server.address, tmp_path)
+        profile = make_profile(server.address, tmp_path)
     assert {name: profile[name] for name in profile if name in ("key", "on_conflict", "heartbeat", "cursor")} == wanted
     assert profile["framing"] == "sse"
 
@@ -131,7 +133,7 @@ def test_a_profile_is_written_for_a_post_too(tmp_path: Path) -> None:
     """The body is sent with a POST, and the profile has it as it was typed."""
     body = '{"watch": {"key": "Zm9v", "what": "\\"é\\u0000"}}'
     with serving(sends(JSON_LINES, b'{"result": {"created": true}}\n', then=Peer.wait_until_gone)) as server:
-        profile = made(server.address, tmp_path, "--body", body, seconds="0.5")
+        profile = make_profile(server.address, tmp_path, "--body", body, seconds="0.5")
         assert [peer.request.split(b" ")[0] for peer in server.peers] == [b"POST", b"POST"]
     assert (profile["method"], profile["body"], profile["framing"]) == ("POST", body, "ndjson")
 
@@ -150,13 +152,13 @@ def test_a_profile_is_written_for_a_post_too(tmp_path: Path) -> None:
 def test_lines_of_text_are_events(body: str, framing: str, tmp_path: Path) -> None:
     """Lines are events if two connections, unlike reads, cut them alike; a document of several lines is not split."""
     with serving(sends(f"HTTP/1.1 {PLAIN}{body}".encode(), then=Peer.wait_until_gone)) as server:
-        assert made(server.address, tmp_path, seconds="0.5")["framing"] == framing
+        assert make_profile(server.address, tmp_path, seconds="0.5")["framing"] == framing
 
 
 def test_an_answer_that_ends_gets_a_profile_with_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An upstream may end each answer, so the profile is written, with a note that the answer ended."""
     with serving(lambda peer: peer.send(JSON_LINES + b'{"n": 1}\n{"n": 2}\n')) as server:
-        made(server.address, tmp_path)
+        make_profile(server.address, tmp_path)
     assert "is written, although the upstream ended the answer; try it" in capsys.readouterr().err
     assert "# The upstream ended the answer. " in (tmp_path / "seen.toml").read_text(encoding="utf-8")
 

@@ -15,7 +15,7 @@ from local.upstreams.provider_player import serve_providers
 from tests.handlers.servers import serving
 from tests.handlers.upstream.test_hostile_sockets import switches
 from tests.http_server import Answer, answering
-from tests.local.profiles.test_new import made
+from tests.local.profiles.test_new import make_profile
 
 SAY = '{"op": "subscribe", "channel": "eur-usd"}'
 
@@ -28,7 +28,7 @@ def exchange() -> Iterator[str]:
 
 def test_the_profile_of_a_socket_has_the_first_message_and_its_answer(exchange: str, tmp_path: Path) -> None:
     """The profile has the first message, its answer, and the events' own number as the key; a trial reads it."""
-    profile = made(exchange, tmp_path, "--say", SAY, seconds="0.5")
+    profile = make_profile(exchange, tmp_path, "--say", SAY, seconds="0.5")
     assert (profile["framing"], profile["key"], profile["allow_private"]) == ("websocket", "$.n", True)
     assert profile["subscribe"] == [
         {"send": {"op": "subscribe", "channel": "eur-usd"}, "expect": {"$.op": "subscribed"}}
@@ -51,7 +51,7 @@ def test_an_answer_is_recognized_by_the_value_that_it_repeats(
     """If it repeats nothing, its own word counts, whatever the provider sent before. A key may lie in a batch."""
     with serve_providers() as (origin, _):
         address = f"ws{origin.removeprefix('http')}/{provider}/x"
-        profile = made(address, tmp_path, "--say", json.dumps(say))
+        profile = make_profile(address, tmp_path, "--say", json.dumps(say))
     assert (profile["subscribe"], profile["key"]) == ([{"send": say, "expect": expect}], key or profile["key"])
 
 
@@ -66,7 +66,7 @@ def test_a_message_may_hold_a_secret(
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     with answering(lambda _: Answer(200, {}, json.dumps(given).encode())) as address:
         monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-        profile = made(exchange, tmp_path, "--say", say, seconds="0.5")
+        profile = make_profile(exchange, tmp_path, "--say", say, seconds="0.5")
         given.clear()
         with pytest.raises(SystemExit) as ends:
             raise SystemExit(main(["profile", "new", exchange, "--say", say, "--output", "-"]))
@@ -104,12 +104,12 @@ def test_the_first_message_is_asked_for_on_a_terminal_only(
     exchange: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a terminal the command asks for it if no frame came; elsewhere the profile says that none was sent."""
-    assert "subscribe" not in made(exchange, tmp_path, "--name", "silent", seconds="0.5")
+    assert "subscribe" not in make_profile(exchange, tmp_path, "--name", "silent", seconds="0.5")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("sys.stdin.readline", lambda: "")
-    assert "subscribe" not in made(exchange, tmp_path, "--name", "ended", seconds="0.5")
+    assert "subscribe" not in make_profile(exchange, tmp_path, "--name", "ended", seconds="0.5")
     monkeypatch.setattr("builtins.input", lambda _prompt: SAY)
-    assert made(exchange, tmp_path, seconds="0.5")["subscribe"][0]["send"]["op"] == "subscribe"
+    assert make_profile(exchange, tmp_path, seconds="0.5")["subscribe"][0]["send"]["op"] == "subscribe"
 
 
 @pytest.mark.parametrize(

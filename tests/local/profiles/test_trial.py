@@ -39,7 +39,7 @@ def test_a_trial_shows_frames_keys_heartbeats_and_the_end(
     ]
 
 
-def tried(
+def run_trial(
     script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], seconds: str = "60"
 ) -> tuple[int, list[str]]:
     """Returns the status and the lines of a trial of `demo` at a scripted server."""
@@ -90,14 +90,14 @@ def test_a_trial_prints_how_an_answer_is_read(
     sent: bytes, status: int, lines: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The last lines say how the answer is read, without an unexpected warning; the status is 1 without a stream."""
-    ended, shown = tried(lambda peer: peer.send(sent), monkeypatch, capsys)
+    ended, shown = run_trial(lambda peer: peer.send(sent), monkeypatch, capsys)
     assert (ended, shown[-len(lines) :]) == (status, lines)
     assert (CANNOT in shown) == (CANNOT in lines)
 
 
 def test_a_trial_without_an_answer_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A trial says that no answer came in time, or why the server could not be reached."""
-    status, lines = tried(lambda peer: peer.wait_until_gone(), monkeypatch, capsys, "0.3")
+    status, lines = run_trial(lambda peer: peer.wait_until_gone(), monkeypatch, capsys, "0.3")
     assert (status, lines) == (1, ["no answer within this time", "total: nothing; cursor none"])
     monkeypatch.setenv("UPSTREAM_DEMO", "http://127.0.0.1:1")
     assert main(["profile", "try", "demo"]) == 1
@@ -149,7 +149,7 @@ def test_an_unknown_stream_is_named(capsys: pytest.CaptureFixture[str]) -> None:
             assert capsys.readouterr().err == f"streamkeeper: There is no profile {name!r}{words}\n"
 
 
-def played(says: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str]]:
+def run_played(says: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str]]:
     """Returns the status and the lines of a trial with a played provider, and tries longer if no line has the text."""
     for seconds in ("0.25", "2.5", "25"):
         status = main(["profile", "try", *arguments, "--played", "--seconds", seconds])
@@ -192,7 +192,7 @@ def test_every_provider_that_is_imitated_can_be_tried(name: str, capsys: pytest.
     """A trial of an imitation needs no network, secret or variable: it uses the shipped profile with another origin."""
     stream_id = name if name in ("completions", "x-filtered") else f"{name}:one"
     says = "total: .*event [1-9]"
-    status, (resumes, *lines, summary) = played(says, capsys, stream_id)
+    status, (resumes, *lines, summary) = run_played(says, capsys, stream_id)
     is_answered = any(re.match("answered (200|101), ", line) for line in lines)
     assert (status, "resume" in resumes, is_answered) == (0, True, True)
     assert re.search(says, summary)
@@ -211,7 +211,7 @@ def test_a_trial_reports_how_the_upstream_took_the_cursor(
     stream_id: str, cursor: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A trial reports what the function would: a gap by status, in the stream or by header, or a refusal."""
-    assert line in played(f"^{re.escape(line)}$", capsys, stream_id, "--cursor", cursor)[1]
+    assert line in run_played(f"^{re.escape(line)}$", capsys, stream_id, "--cursor", cursor)[1]
 
 
 def test_a_stream_without_an_imitation_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:

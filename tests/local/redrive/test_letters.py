@@ -26,7 +26,7 @@ EVENTS = st.builds(
 LARGE = StreamEvent("k", "x" * 500_000, None, None, None, 5)
 
 
-def read(bodies: list[str]) -> list[Letter]:
+def read_letters(bodies: list[str]) -> list[Letter]:
     """Returns what a reader finds in the messages; incomplete events come last."""
     reader = LetterReader()
     messages = [Message(f"m{number}", f"r{number}", body) for number, body in enumerate(bodies)]
@@ -41,7 +41,7 @@ def test_an_event_is_read_as_it_was_sent(event: StreamEvent, stream: str, fence:
     assert not isinstance(event.data, Oversize)
     large = event._replace(data=event.data[:8] * times)
     bodies = overflow.dead_letter_messages(stream, fence, large, reason)
-    (letter,) = read(random.Random(fence).sample(bodies, len(bodies)))
+    (letter,) = read_letters(random.Random(fence).sample(bodies, len(bodies)))
     assert (letter.stream_id, letter.fence, letter.reason, letter.event) == (stream, fence, reason, large)
     assert sorted(message.body for message in letter.messages) == sorted(bodies)
 
@@ -49,7 +49,7 @@ def test_an_event_is_read_as_it_was_sent(event: StreamEvent, stream: str, fence:
 def test_a_duplicate_part_belongs_to_the_same_event() -> None:
     """SQS may deliver a message twice, and a function may send it twice: both copies are deleted."""
     first, *rest = overflow.dead_letter_messages("demo", 1, LARGE, "too large")
-    (letter,) = read([first, first, *rest])
+    (letter,) = read_letters([first, first, *rest])
     assert letter.event == LARGE
     assert [message.id for message in letter.messages] == ["m0", "m1", "m2", "m3"]
 
@@ -57,14 +57,16 @@ def test_a_duplicate_part_belongs_to_the_same_event() -> None:
 def test_a_message_of_the_machine_names_an_ended_stream() -> None:
     """The reason is the error with its cause; a message without a stream starts nothing."""
     sent = {"stream": "demo:a", "execution": "arn", "error": "StreamRejected", "cause": "HTTP status 403"}
-    first, second = read([json.dumps(sent), json.dumps(sent | {"stream": ""})])
+    first, second = read_letters([json.dumps(sent), json.dumps(sent | {"stream": ""})])
     assert (first.stream_id, first.reason) == ("demo:a", "StreamRejected: HTTP status 403")
     assert (first.problem, second.problem, first.event) == ("", "it names no stream", None)
 
 
 def test_a_message_about_an_open_gap_is_recognized_and_left() -> None:
     """The message is left, because no redrive fetches what the gap missed."""
-    (letter,) = read([json.dumps({"stream": "demo", "from_at": "x", "to_at": "y", "repair": "failed", "reason": "no"})])
+    (letter,) = read_letters(
+        [json.dumps({"stream": "demo", "from_at": "x", "to_at": "y", "repair": "failed", "reason": "no"})]
+    )
     assert (letter.stream_id, letter.reason, letter.problem.partition(":")[0]) == ("demo", "no", "its gap stays open")
 
 
@@ -96,7 +98,7 @@ ABOUT = {"stream": "demo", "fence": 1, "reason": "r", "key": "k"}
 )
 def test_an_unknown_message_is_left(body: str) -> None:
     """No unknown message breaks the command or is deleted."""
-    (letter,) = read([body])
+    (letter,) = read_letters([body])
     assert letter.problem == "the message was not sent by Streamkeeper"
 
 
@@ -106,5 +108,5 @@ def test_a_message_with_any_value_is_left_or_read(value: object) -> None:
     ours = [ABOUT | {"event": WHOLE}, ABOUT | {"part": 1, "parts": 1, "event_base64": "e30="}]
     for message in ours:
         for name in message:
-            (letter,) = read([json.dumps(message | {name: value})])
+            (letter,) = read_letters([json.dumps(message | {name: value})])
             assert letter.problem or letter.event is not None

@@ -23,14 +23,14 @@ def events(aws: Aws) -> Events:
     return Events(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET))
 
 
-def all_of(aws: Aws, stream_id: str) -> list[tuple[str, Any, str | None]]:
+def events_of(aws: Aws, stream_id: str) -> list[tuple[str, Any, str | None]]:
     """Returns key, body and dead-letter reason of a stream's events, in the API's order."""
     reader = EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).find)
     entries = reader.entries(stream_id, Layout(), 10**9, "", 100, most_bytes=10**7)
     return [(one.key, one.data, one.dead_letter) for entry in entries if (one := entry.event) is not None]
 
 
-def lettered(aws: Aws, *events: StreamEvent, **policy: Any) -> None:
+def write_marks(aws: Aws, *events: StreamEvent, **policy: Any) -> None:
     """Writes events as a connection without a bucket does: a mark takes the place of a large one."""
     aws.store().write(STREAM, 3, 7, events, StoragePolicy(**policy))
 
@@ -38,7 +38,7 @@ def lettered(aws: Aws, *events: StreamEvent, **policy: Any) -> None:
 def test_an_event_takes_the_place_of_its_mark(aws: Aws, events: Events) -> None:
     """The event has its body, id and name, between the events before and after it; then it is known."""
     event = an_event("b", LARGE, id="2", name="big")
-    lettered(aws, an_event("a"), event, an_event("c"), keep_days=3650)
+    write_marks(aws, an_event("a"), event, an_event("c"), keep_days=3650)
     before = aws.items(EVENTS, STREAM)["b"]
     assert events.outcome(STREAM, 3, event, Layout(1), dry_run=True) == STORED
     assert aws.items(EVENTS, STREAM)["b"] == before
@@ -49,7 +49,7 @@ def test_an_event_takes_the_place_of_its_mark(aws: Aws, events: Events) -> None:
     assert before.pop("body_sum") > 0
     added = {"id": "2", "name": "big", "encoding": "binary", "object": next(iter(aws.objects()))}
     assert after == before | added
-    assert all_of(aws, STREAM) == [("a", "a", None), ("b", LARGE, None), ("c", "a", None)]
+    assert events_of(aws, STREAM) == [("a", "a", None), ("b", LARGE, None), ("c", "a", None)]
 
 
 def test_a_small_event_needs_no_bucket(aws: Aws, events: Events) -> None:
@@ -57,25 +57,25 @@ def test_a_small_event_needs_no_bucket(aws: Aws, events: Events) -> None:
     event = an_event("b", "x" * 5000)
     aws.store(Client(aws.dynamodb, "put_item", fail_with("ValidationException"))).write(STREAM, 3, 7, [event])
     assert events.outcome(STREAM, 3, event, Layout(1), dry_run=False) == STORED
-    assert all_of(aws, STREAM) == [("b", "x" * 5000, None)]
+    assert events_of(aws, STREAM) == [("b", "x" * 5000, None)]
 
 
 def test_an_event_without_a_mark_is_stored_after_events_of_its_instant(aws: Aws, events: Events) -> None:
     """A mark is missing if a function sent the event and was killed before it wrote the mark."""
-    lettered(aws, an_event("a"))
+    write_marks(aws, an_event("a"))
     assert events.outcome(STREAM, 3, an_event("b"), Layout(1), dry_run=False) == STORED
     *_, number = aws.items(EVENTS, STREAM)["b"]["position"].split("/")
     assert int(number) >= UNNUMBERED
-    assert [key for key, *_ in all_of(aws, STREAM)] == ["a", "b"]
+    assert [key for key, *_ in events_of(aws, STREAM)] == ["a", "b"]
 
 
 def test_a_stored_event_is_never_overwritten(aws: Aws, events: Events) -> None:
     """The same event is known; another body under its key is left to a person."""
-    lettered(aws, an_event("a", "first"))
+    write_marks(aws, an_event("a", "first"))
     assert events.outcome(STREAM, 3, an_event("a", "first"), Layout(1), dry_run=False) == KNOWN
     with pytest.raises(NotStored, match=r"^another body is stored under its key$"):
         events.outcome(STREAM, 3, an_event("a", "second"), Layout(1), dry_run=False)
-    assert all_of(aws, STREAM) == [("a", "first", None)]
+    assert events_of(aws, STREAM) == [("a", "first", None)]
 
 
 def test_an_event_that_a_connection_stores_meanwhile_is_kept(aws: Aws) -> None:
@@ -95,7 +95,7 @@ def test_an_event_that_a_connection_stores_meanwhile_is_kept(aws: Aws) -> None:
 def test_a_restored_event_lies_in_the_partition_of_its_key(aws: Aws, events: Events) -> None:
     """In a stream with several partitions, the mark is found, and duplicates are found later."""
     event = an_event("b", LARGE)
-    lettered(aws, event, partitions=4)
+    write_marks(aws, event, partitions=4)
     assert events.outcome(STREAM, 3, event, Layout(4), dry_run=False) == STORED
     assert aws.store(bucket=BUCKET).write(STREAM, 5, 0, [event], StoragePolicy(4)).duplicates == 1
 
@@ -103,8 +103,8 @@ def test_a_restored_event_lies_in_the_partition_of_its_key(aws: Aws, events: Eve
 def test_a_restored_event_without_an_order_stays_out_of_the_index(aws: Aws, events: Events) -> None:
     """The event takes over its mark's attributes, with a place in the index if the stream once had an order."""
     marked, indexed, fresh = (an_event(key, LARGE) for key in ("b", "c", "d"))
-    lettered(aws, marked, order="none")
-    lettered(aws, indexed)
+    write_marks(aws, marked, order="none")
+    write_marks(aws, indexed)
     for event in (marked, indexed, fresh):
         assert events.outcome(STREAM, 3, event, Layout(1, "none"), dry_run=False) == STORED
         assert events.outcome(STREAM, 3, event, Layout(1, "none"), dry_run=False) == KNOWN

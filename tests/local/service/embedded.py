@@ -35,7 +35,7 @@ async def embedded_aws_in(folder: Path, log: list[str]) -> AsyncIterator[Embedde
         held.close()
 
 
-def on_disk(folder: Path, text: str) -> bool:
+def is_saved(folder: Path, text: str) -> bool:
     """Returns whether the saved state contains `text`."""
     path = folder / "engine" / "dynamodb.json"
     return path.exists() and text in path.read_text()

@@ -26,7 +26,7 @@ class Running:
     executions: Executions
 
 
-def deployed(name: str, definition: dict[str, Any]) -> dict[str, tuple[StateMachine, Machine]]:
+def machine_by_arn(name: str, definition: dict[str, Any]) -> dict[str, tuple[StateMachine, Machine]]:
     """A machine of the stack by its ARN, as `Machines` takes them."""
     return {PREFIX + name: (StateMachine(name, PREFIX + name, json.dumps(definition)), load(definition))}
 

@@ -66,7 +66,7 @@ def call(service: harness.Service, action: str, body: bytes) -> tuple[int, Any]:
         return answer.status, answer.json()
 
 
-def exchanged(port: int, request: bytes) -> bytes:
+def exchange(port: int, request: bytes) -> bytes:
     """Returns the answer to these bytes, until the other side closes."""
     received = b""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
@@ -80,7 +80,7 @@ def exchanged(port: int, request: bytes) -> bytes:
     return received
 
 
-def answers_as_ever(service: harness.Service) -> None:
+def check_answers(service: harness.Service) -> None:
     """Checks that both ports answer a good request."""
     assert service.process is not None
     assert service.process.poll() is None, service.log
@@ -115,9 +115,9 @@ def requests() -> st.SearchStrategy[bytes]:
 def test_any_bytes_are_answered_or_refused(service: harness.Service, request: bytes) -> None:
     """Neither port answers 500 to any method, path, header, false length or broken chunk."""
     for port in (service.port, service.port + 1):
-        answer = exchanged(port, request.replace(b"Host: localhost", b"Host: localhost:%d" % port))
+        answer = exchange(port, request.replace(b"Host: localhost", b"Host: localhost:%d" % port))
         assert not answer.startswith(b"HTTP/1.1 500"), answer
-    answers_as_ever(service)
+    check_answers(service)
 
 
 @pytest.mark.parametrize("action", ["StartSyncExecution", "StartExecution", "Nonsense", ""])
@@ -127,7 +127,7 @@ def test_json_that_is_nested_too_deeply_is_refused(service: harness.Service, act
     """
     status, answer = call(service, action, b"[" * 60_000 + b"]" * 60_000)
     assert (status, sorted(answer)) == (400, ["__type", "message"])
-    answers_as_ever(service)
+    check_answers(service)
 
 
 CONTROL, TABLE = f"streamkeeper-{harness.STAGE}-connection-control", f"streamkeeper-{harness.STAGE}-control"
@@ -170,7 +170,7 @@ def test_any_input_runs_to_an_end(service: harness.Service, machines: dict[str, 
     assert until(lambda: call(service, "DescribeExecution", named)[1]["status"] in ("SUCCEEDED", "FAILED"))
     status, history = call(service, "GetExecutionHistory", named)
     assert (status, history["events"][0]["type"]) == (200, "ExecutionStarted")
-    answers_as_ever(service)
+    check_answers(service)
 
 
 @pytest.mark.parametrize(

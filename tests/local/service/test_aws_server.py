@@ -17,7 +17,7 @@ from endpoint import PREFIX, refusal
 from local.functions.created_functions import BadPackage, CreatedFunction, CreatedFunctions
 from local.stack import Function
 from tests.local.service.embedded import QUEUE, TABLE, embedded_aws_in
-from tests.local.service.endpoint import Running, deployed, endpoint_of
+from tests.local.service.endpoint import Running, endpoint_of, machine_by_arn
 from tests.local.support import client, in_thread, until
 
 MODULE = """
@@ -60,7 +60,7 @@ MACHINES: dict[str, dict[str, Any]] = {
 @contextlib.asynccontextmanager
 async def service(folder: Path) -> AsyncIterator[Running]:
     """The endpoint with one function, a machine for each case, and an embedded AWS behind it."""
-    machines = {arn: machine for name, each in MACHINES.items() for arn, machine in deployed(name, each).items()}
+    machines = {arn: machine for name, each in MACHINES.items() for arn, machine in machine_by_arn(name, each).items()}
     async with (
         embedded_aws_in(folder, []) as aws,
         endpoint_of(folder, MODULE, ("echo", "large"), machines, aws.url) as running,
@@ -91,7 +91,7 @@ def code(call: Callable[..., Any], **parameters: Any) -> str:
     return str(refusal.value.response["Error"]["Code"])
 
 
-def ended(states: Any, machine: str, data: Any = None) -> dict[str, Any]:
+def wait_for_end(states: Any, machine: str, data: Any = None) -> dict[str, Any]:
     """Returns the description of an execution once it has ended."""
     arn = states.start_execution(stateMachineArn=PREFIX + machine, input=json.dumps(data or {}))["executionArn"]
     description: dict[str, Any] = {}
@@ -106,11 +106,11 @@ def ended(states: Any, machine: str, data: Any = None) -> dict[str, Any]:
 
 def test_tasks_call_functions(states: Any) -> None:
     """lambda:invoke wraps the answer; an exception becomes the error; a missing function has AWS's name."""
-    assert json.loads(ended(states, "calls", {"n": 1})["output"])["Payload"] == {"event": {"n": 1}}
-    failed = ended(states, "calls", {"fail": True})
+    assert json.loads(wait_for_end(states, "calls", {"n": 1})["output"])["Payload"] == {"event": {"n": 1}}
+    failed = wait_for_end(states, "calls", {"fail": True})
     assert (failed["status"], failed["error"]) == ("FAILED", "StreamDropped")
     assert json.loads(failed["cause"])["errorMessage"] == "cut"
-    assert ended(states, "misses")["error"] == "Lambda.ResourceNotFoundException"
+    assert wait_for_end(states, "misses")["error"] == "Lambda.ResourceNotFoundException"
 
 
 def test_tasks_call_other_services(endpoint: Running, states: Any) -> None:
@@ -118,17 +118,17 @@ def test_tasks_call_other_services(endpoint: Running, states: Any) -> None:
 
     A queue is found under AWS's URL, with region, account and name; no other host is contacted.
     """
-    assert ended(states, "claims")["status"] == "SUCCEEDED"
-    assert ended(states, "claims")["error"] == "DynamoDB.ConditionalCheckFailedException"
-    assert ended(states, "claims-sdk")["error"] == "DynamoDb.ConditionalCheckFailedException"
-    assert json.loads(ended(states, "reads")["output"])["Item"]["claimed"] == {"BOOL": True}
+    assert wait_for_end(states, "claims")["status"] == "SUCCEEDED"
+    assert wait_for_end(states, "claims")["error"] == "DynamoDB.ConditionalCheckFailedException"
+    assert wait_for_end(states, "claims-sdk")["error"] == "DynamoDb.ConditionalCheckFailedException"
+    assert json.loads(wait_for_end(states, "reads")["output"])["Item"]["claimed"] == {"BOOL": True}
     sqs = client("sqs", endpoint.url)
     url = sqs.create_queue(QueueName=QUEUE["QueueName"])["QueueUrl"]
     for address in (url, f"https://sqs.us-east-1.amazonaws.com/000000000000/{QUEUE['QueueName']}"):
-        assert "MessageId" in json.loads(ended(states, "sends", {"url": address})["output"])
+        assert "MessageId" in json.loads(wait_for_end(states, "sends", {"url": address})["output"])
         (message,) = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=2)["Messages"]
         assert json.loads(message["Body"]) == {"n": 1}
-    assert ended(states, "sends", {"url": f"{url}-absent"})["error"] == "SQS.QueueDoesNotExistException"
+    assert wait_for_end(states, "sends", {"url": f"{url}-absent"})["error"] == "SQS.QueueDoesNotExistException"
 
 
 def test_lambda_invoke_answers_as_aws_does(endpoint: Running) -> None:
@@ -157,7 +157,7 @@ def handler(event, context):
 """
 
 
-def packed(**files: str) -> bytes:
+def zip_of(**files: str) -> bytes:
     """Returns a zip with these modules."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
@@ -166,7 +166,7 @@ def packed(**files: str) -> bytes:
     return packed.getvalue()
 
 
-def to_create(name: str, code: bytes, **more: Any) -> dict[str, Any]:
+def create_arguments(name: str, code: bytes, **more: Any) -> dict[str, Any]:
     role = "arn:aws:iam::000000000000:role/any"
     return {
         "FunctionName": name, "Runtime": "python3.13", "Handler": "index.handler", "Role": role,
@@ -180,18 +180,20 @@ def test_a_function_is_created_from_a_zip_and_runs(endpoint: Running, states: An
     """
     functions = client("lambda", endpoint.url)
     more = {"Environment": {"Variables": {"MORE": "10"}}, "Timeout": 9}
-    made = functions.create_function(**to_create("adds", packed(index=ADDS, parts="ONE = 1"), **more))
+    made = functions.create_function(**create_arguments("adds", zip_of(index=ADDS, parts="ONE = 1"), **more))
     assert (made["FunctionArn"].rpartition(":")[2], made["State"], made["Timeout"]) == ("adds", "Active", 9)
 
     def added(name: str = "adds") -> Any:
         return json.loads(functions.invoke(FunctionName=name, Payload=b'{"n": 5}')["Payload"].read())
 
     assert added() == 16
-    functions.update_function_code(FunctionName="adds", ZipFile=packed(index=ADDS, parts="ONE = 2"))
+    functions.update_function_code(FunctionName="adds", ZipFile=zip_of(index=ADDS, parts="ONE = 2"))
     assert (added(), added(made["FunctionArn"])) == (17, 17)
     assert functions.get_function(FunctionName="adds")["Configuration"]["Handler"] == "index.handler"
     assert {one["FunctionName"] for one in functions.list_functions()["Functions"]} == {"adds", "echo", "full", "large"}
-    assert code(functions.create_function, **to_create("adds", packed(index=ADDS))) == "ResourceConflictException"
+    assert (
+        code(functions.create_function, **create_arguments("adds", zip_of(index=ADDS))) == "ResourceConflictException"
+    )
     machine = json.dumps(task("arn:aws:states:::lambda:invoke", {"FunctionName": "adds", "Payload.$": "$"}))
     arn = states.create_state_machine(name="adds", definition=machine, roleArn="arn:aws:iam::000000000000:role/any")
     run = states.start_execution(stateMachineArn=arn["stateMachineArn"], input='{"n": 1}')["executionArn"]
@@ -219,7 +221,7 @@ def test_a_function_that_cannot_run_locally_is_not_created(
     """A function that cannot run here is refused with a sentence that says why, and is not created."""
     functions = client("lambda", endpoint.url)
     with pytest.raises(ClientError, match=re.escape(words)) as refusal:
-        functions.create_function(**to_create("mine", packed(index=ADDS)) | change)
+        functions.create_function(**create_arguments("mine", zip_of(index=ADDS)) | change)
     assert refusal.value.response["Error"]["Code"] == "InvalidParameterValueException"
     assert code(functions.get_function, FunctionName="mine") == "ResourceNotFoundException"
 
@@ -230,7 +232,7 @@ def test_a_function_of_the_template_can_be_changed_only_in_the_template(endpoint
     assert functions.get_function_configuration(FunctionName="echo")["Handler"] == "sample.echo"
     words = re.escape("echo is a function of serverless.yml: change it there")
     with pytest.raises(ClientError, match=words):
-        functions.update_function_code(FunctionName="echo", ZipFile=packed(index=ADDS))
+        functions.update_function_code(FunctionName="echo", ZipFile=zip_of(index=ADDS))
     with pytest.raises(ClientError, match=words):
         functions.delete_function(FunctionName="echo")
 
@@ -240,8 +242,8 @@ def test_a_created_function_survives_a_restart(tmp_path: Path) -> None:
     function = Function("adds", "index.handler", 3, 128, {"A": "b"})
     created = CreatedFunction(function, "python3.13", "role", "", "now")
     before = CreatedFunctions(tmp_path)
-    before.put(created, packed(index="ONE = 1"))
-    kept = before.put(created, packed(index="ONE = 2"))
+    before.put(created, zip_of(index="ONE = 1"))
+    kept = before.put(created, zip_of(index="ONE = 2"))
     after = CreatedFunctions(tmp_path)
     assert (list(after), after.task_root(kept).joinpath("index.py").read_text()) == ([kept], "ONE = 2")
     assert len([one for one in (tmp_path / "adds").iterdir() if one.is_dir()]) == 1
@@ -253,10 +255,10 @@ def test_a_zip_whose_contents_are_too_large_is_not_unpacked(tmp_path: Path, monk
     monkeypatch.setattr("local.functions.created_functions.MOST_BYTES", 1000)
     function = CreatedFunction(Function("large", "index.handler", 3, 128, {}), "python3.13", "role", "", "now")
     created = CreatedFunctions(tmp_path)
-    created.put(function, packed(index="#" * 1000))
+    created.put(function, zip_of(index="#" * 1000))
     with pytest.raises(BadPackage, match="must be smaller than 1000 bytes"):
-        created.put(function, packed(index="#" * 1001))
-    assert created.task_root(created.put(function, packed(index="#" * 1000))).is_dir()
+        created.put(function, zip_of(index="#" * 1001))
+    assert created.task_root(created.put(function, zip_of(index="#" * 1000))).is_dir()
 
 
 @pytest.mark.parametrize(
@@ -328,7 +330,7 @@ def test_a_call_beyond_the_reserved_concurrency_is_throttled_as_on_aws(endpoint:
     error = refusal.value.response["Error"]
     assert (error["Code"], error["Message"]) == ("TooManyRequestsException", "Rate Exceeded.")
     assert refusal.value.response["Reason"] == "ReservedFunctionConcurrentInvocationLimitExceeded"
-    description = ended(states, "full")
+    description = wait_for_end(states, "full")
     assert (description["status"], description["error"]) == ("FAILED", "Lambda.TooManyRequestsException")
     assert description["cause"].startswith("Rate Exceeded. (Service: AWSLambda; Status Code: 429; ")
 

@@ -30,12 +30,12 @@ def profile(project: Path, text: str, name: str = "one") -> None:
     (project / "env" / "streams" / f"{name}.toml").write_text(text)
 
 
-def starts(_: Path) -> str:
+def no_problem(_: Path) -> str:
     """Returns "" for every copy: all functions start."""
     return ""
 
 
-def deployed(code: DeployedCode) -> tuple[str, dict[str, str]]:
+def read_copy(code: DeployedCode) -> tuple[str, dict[str, str]]:
     """Returns the function's source, and the profiles by name."""
     profiles = {path.stem: path.read_text() for path in (code.folder / "env" / "streams").iterdir()}
     return (code.folder / "handlers" / "one.py").read_text(), profiles
@@ -49,16 +49,16 @@ def test_changed_code_is_copied_and_broken_code_is_not(project: Path) -> None:
     assert code.make_first_copy() == []
     source = project / "handlers" / "one.py"
     source.write_text("N = 2\n")
-    assert code.deploy(starts) == (True, [f"redeployed the code: {HANDOVER}"])
+    assert code.deploy(no_problem) == (True, [f"redeployed the code: {HANDOVER}"])
     source.write_text("N = 3\nN = = 4\n")
     profile(project, SOUND, "two")
     refusal = "not redeployed; the former code stays in use: handlers/one.py, line 2: invalid syntax"
-    assert code.deploy(starts) == (True, [refusal, "profile two is usable: POST /connections/two"])
-    assert deployed(code) == ("N = 2\n", {"one": SOUND, "two": SOUND})
-    assert code.deploy(starts) == (False, [])
+    assert code.deploy(no_problem) == (True, [refusal, "profile two is usable: POST /connections/two"])
+    assert read_copy(code) == ("N = 2\n", {"one": SOUND, "two": SOUND})
+    assert code.deploy(no_problem) == (False, [])
     source.write_text("N = 2\n")
-    assert code.deploy(starts) == (False, ["the code equals the deployed one again"])
-    assert code.deploy(starts) == (False, [])
+    assert code.deploy(no_problem) == (False, ["the code equals the deployed one again"])
+    assert code.deploy(no_problem) == (False, [])
 
 
 def test_code_from_which_a_function_does_not_start_is_not_deployed(project: Path) -> None:
@@ -78,13 +78,13 @@ def test_code_from_which_a_function_does_not_start_is_not_deployed(project: Path
     assert code.deploy(start_problem) == (False, ["not redeployed; the former code stays in use: no module nosuch"])
     profile(project, SOUND, "two")
     assert code.deploy(start_problem) == (True, ["profile two is usable: POST /connections/two"])
-    assert deployed(code)[0] == "N = 1\n"
+    assert read_copy(code)[0] == "N = 1\n"
     source.write_text("N = 2\n")
     assert code.deploy(start_problem) == (True, [f"redeployed the code: {HANDOVER}"])
-    assert (deployed(code)[0], tried[-1], len(tried)) == ("N = 2\n", code.folder, 3)
+    assert (read_copy(code)[0], tried[-1], len(tried)) == ("N = 2\n", code.folder, 3)
     profile(project, SOUND, "three")
     assert code.deploy(start_problem)[0]
-    assert (deployed(code)[0], len(tried)) == ("N = 2\n", 3)
+    assert (read_copy(code)[0], len(tried)) == ("N = 2\n", 3)
 
 
 def test_a_broken_profile_leaves_its_former_version_in_use(project: Path) -> None:
@@ -94,20 +94,20 @@ def test_a_broken_profile_leaves_its_former_version_in_use(project: Path) -> Non
     code = DeployedCode(project, project / "code")
     code.make_first_copy()
     profile(project, BROKEN)
-    assert code.deploy(starts) == (True, [f"profile one is refused, its former version stays in use: {REASON}"])
-    assert code.deploy(starts) == (False, [])
-    assert deployed(code)[1] == {"one": SOUND}
+    assert code.deploy(no_problem) == (True, [f"profile one is refused, its former version stays in use: {REASON}"])
+    assert code.deploy(no_problem) == (False, [])
+    assert read_copy(code)[1] == {"one": SOUND}
     profile(project, SOUND)
-    assert code.deploy(starts) == (True, ["profile one is usable: POST /connections/one"])
+    assert code.deploy(no_problem) == (True, ["profile one is usable: POST /connections/one"])
     profile(project, SOUND + "# more\n")
-    assert code.deploy(starts) == (True, [f"profile one is redeployed: {HANDOVER}"])
+    assert code.deploy(no_problem) == (True, [f"profile one is redeployed: {HANDOVER}"])
     profile(project, "framing =", "two")
     refusal = "profile two is refused: it is not valid TOML: Invalid value (at end of document)"
-    assert code.deploy(starts)[1] == [refusal]
-    assert (deployed(code)[1]["two"], code.names) == ("framing =", ["one", "two"])
+    assert code.deploy(no_problem)[1] == [refusal]
+    assert (read_copy(code)[1]["two"], code.names) == ("framing =", ["one", "two"])
     (project / "env" / "streams" / "two.toml").unlink()
-    assert code.deploy(starts) == (True, ["profile two is gone: no stream of it can be started"])
-    assert list(deployed(code)[1]) == ["one"]
+    assert code.deploy(no_problem) == (True, ["profile two is gone: no stream of it can be started"])
+    assert list(read_copy(code)[1]) == ["one"]
 
 
 def test_a_profile_that_is_broken_at_the_start_is_reported(project: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_copy_stays_while_a_function_runs_from_it(project: Path) -> None:
     folders = [code.folder]
     for number in (2, 3):
         (project / "handlers" / "one.py").write_text(f"N = {number}\n")
-        code.deploy(starts)
+        code.deploy(no_problem)
         folders.append(code.folder)
     code.remove_old_copies({folders[0]})
     assert [folder.is_dir() for folder in folders] == [True, False, True]
@@ -142,14 +142,14 @@ def test_the_request_template_gets_the_names_of_the_profiles() -> None:
     assert insert_profile_names(more, names) == template
 
 
-async def changes_nothing(*_: object) -> list[str]:
+async def deploy_nothing(*_: object) -> list[str]:
     """Accepts the changes and reports that nothing changed."""
     return []
 
 
 def test_a_changed_profile_does_not_compile_the_template(project: Path) -> None:
     """A changed profile does not compile the template, which takes seconds; changed settings do."""
-    watch = Redeployment(changes_nothing, changes_nothing, "test", print, project)
+    watch = Redeployment(deploy_nothing, deploy_nothing, "test", print, project)
     before = watch.stamps()
     profile(project, SOUND, "two")
     after = watch.stamps()
@@ -171,7 +171,7 @@ def test_a_failure_does_not_end_the_watch(
 
     async def run() -> None:
         async with asyncio.timeout(60):
-            watch = asyncio.create_task(Redeployment(use_code, changes_nothing, "test", print, project).run())
+            watch = asyncio.create_task(Redeployment(use_code, deploy_nothing, "test", print, project).run())
             loop.symlink_to(loop.name)
             while "the redeployment failed" not in capsys.readouterr().err:
                 await asyncio.sleep(0)

@@ -15,11 +15,11 @@ from local.service import child
 from local.service.backend import provision
 from local.service.embedded_aws import lock
 from local.user_error import UserError
-from tests.local.service.embedded import QUEUE, TABLE, embedded_aws_in, on_disk
+from tests.local.service.embedded import QUEUE, TABLE, embedded_aws_in, is_saved
 from tests.local.support import PROJECT, client, in_thread, running, until
 
 
-def stored(dynamodb: Any) -> list[str]:
+def stored_keys(dynamodb: Any) -> list[str]:
     """Returns the keys in the table, in order."""
     return sorted(item["PK"]["S"] for item in dynamodb.scan(TableName="events")["Items"])
 
@@ -55,7 +55,7 @@ def test_what_is_stored_survives_a_clean_end(tmp_path: Path) -> None:
         for table in (TABLE, LATER, LATER):
             provision(Endpoints({}, aws.url), [table], [QUEUE], ["bodies"])
         dynamodb = client("dynamodb", aws.url)
-        assert stored(dynamodb) == ["one"]
+        assert stored_keys(dynamodb) == ["one"]
         wanted = {"KeyConditionExpression": "PK = :one", "ExpressionAttributeValues": {":one": {"S": "one"}}}
         (item,) = dynamodb.query(TableName="events", IndexName="by-position", **wanted)["Items"]
         assert item["position"] == {"S": "5"}
@@ -90,7 +90,7 @@ def test_the_child_ends_with_its_parent_and_saves(tmp_path: Path) -> None:
         parent.kill()
     with lock(tmp_path, wait_s=10):
         assert not running(pid)
-    assert on_disk(tmp_path, '"events"')
+    assert is_saved(tmp_path, '"events"')
 
 
 def test_a_child_that_takes_too_long_to_save_is_killed_and_reported(

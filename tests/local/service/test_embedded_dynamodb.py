@@ -22,7 +22,7 @@ from local.service.embedded_aws import lock
 from local.service.embedded_dynamodb import EmbeddedDynamoDB
 from local.stack import read_stack
 from tests.local.service.embedded import TABLE
-from tests.local.service.test_embedded_aws import stored
+from tests.local.service.test_embedded_aws import stored_keys
 from tests.local.support import PROJECT, client, in_thread, until
 
 
@@ -93,7 +93,7 @@ def test_every_answered_write_survives_a_kill(tmp_path: Path) -> None:
         assert not writer.is_alive()
         assert until(lambda: is_answered(dynamodb))
         assert database.pid != first
-        assert set(answered) <= set(stored(dynamodb))
+        assert set(answered) <= set(stored_keys(dynamodb))
         assert len(answered) > 50
     assert [line.split(";")[0] for line in said] == ["the embedded DynamoDB died (-9)"]
 
@@ -109,7 +109,7 @@ def test_what_is_stored_survives_a_clean_end(tmp_path: Path, monkeypatch: pytest
         table_of(database).put_item(TableName="events", Item={"PK": {"S": "one"}})
     assert (tmp_path / "da ta#1?%41é" / "dynamodb.sqlite").exists()
     with in_thread(lambda: database_in(tmp_path / "da ta#1?%41é", said)) as database:
-        assert stored(table_of(database)) == ["one"]
+        assert stored_keys(table_of(database)) == ["one"]
     assert said == []
 
 

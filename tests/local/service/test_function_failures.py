@@ -11,7 +11,7 @@ from states_language import load
 from states_language.clock import VirtualClock
 
 
-def lanes(fails: Iterator[Exception | str]) -> list[Failure]:
+def read_failures(fails: Iterator[Exception | str]) -> list[Failure]:
     """Returns the failures in the history of two lanes, of which A starts five seconds late; `fails` has each call's
     outcome.
     """
@@ -40,7 +40,7 @@ def lanes(fails: Iterator[Exception | str]) -> list[Failure]:
 
 def test_failures_are_read_from_a_history() -> None:
     """Each failed attempt is returned once, with its lane, its times and the function's message."""
-    assert lanes(iter([StreamDropped("cut"), StreamTakenOver("later"), "ended", "ended"])) == [
+    assert read_failures(iter([StreamDropped("cut"), StreamTakenOver("later"), "ended", "ended"])) == [
         Failure("B", 0, 0, "StreamDropped", "cut"),
         Failure("A", 5_000, 5_000, "StreamTakenOver", "later"),
     ]

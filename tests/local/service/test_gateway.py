@@ -97,10 +97,10 @@ def post(address: str, **options: Any) -> tuple[int, Any]:
 def without_id(response: Any) -> dict[str, Any]:
     """Returns the words of a response that is a problem, without its request's id."""
     assert response.headers["Content-Type"] == "application/problem+json"
-    return said(response.status, response.json())
+    return problem_of(response.status, response.json())
 
 
-def said(status: int, body: dict[str, Any]) -> dict[str, Any]:
+def problem_of(status: int, body: dict[str, Any]) -> dict[str, Any]:
     """Returns the words of a problem without its request's id, which it must have."""
     answer = problems.read(status, body)
     assert len(answer.pop("request_id")) == 16
@@ -111,7 +111,7 @@ NO_MORE = "Step Functions starts no more executions now. Try again in 5 s."
 COULD_NOT = "Step Functions could not start the execution."
 
 
-def failed_start(folder: Path, **options: Any) -> tuple[int, str | None, dict[str, Any]]:
+def start_failing(folder: Path, **options: Any) -> tuple[int, str | None, dict[str, Any]]:
     """Returns status, Retry-After and words of the answer to a POST whose start fails."""
     with in_thread(lambda: service(folder, **options)) as (origin, _), urllib3.PoolManager(retries=False) as http:
         answer = http.request("POST", f"{origin}/connections/demo")
@@ -137,7 +137,7 @@ def test_a_start_that_fails_is_429_or_503(tmp_path: Path, code: str, is_in_the_m
 
     way = {"perform": perform} if is_in_the_machine else {"call": refuse}
     expected = (429, "5", {"detail": NO_MORE}) if "Throttling" in code else (503, None, {"detail": COULD_NOT})
-    assert failed_start(tmp_path, **way) == expected
+    assert start_failing(tmp_path, **way) == expected
 
 
 def test_a_post_starts_an_execution(api: tuple[str, list[Any]]) -> None:
@@ -162,7 +162,7 @@ def test_a_form_is_accepted(api: tuple[str, list[Any]]) -> None:
     assert post(f"{origin}/connections/demo", body=b"a=b", headers=form)[0] == 200
     plain = {"Content-Type": "text/plain"}
     status, answer = post(f"{origin}/connections/demo", body=b"x", headers=plain)
-    assert (status, said(status, answer)) == (415, {"detail": "Unsupported Media Type"})
+    assert (status, problem_of(status, answer)) == (415, {"detail": "Unsupported Media Type"})
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_refused_request_starts_no_execution(
     """Malformed ids, unknown profiles and queries get a clear sentence, unknown routes AWS's answer."""
     origin, started = api
     code, answer = post(f"{origin}{target}")
-    assert (code, words in said(code, answer)["detail"]) == (status, True)
+    assert (code, words in problem_of(code, answer)["detail"]) == (status, True)
     assert started == []
 
 
@@ -209,7 +209,7 @@ def test_a_machine_that_is_full_starts_nothing_new(tmp_path: Path) -> None:
         assert post(f"{origin}/connections/demo%3Ad")[0] == 200
 
 
-def through_a_function(folder: Path, method: str, path: str, answer: Answer, **options: Any) -> tuple[Any, list[Any]]:
+def call_function(folder: Path, method: str, path: str, answer: Answer, **options: Any) -> tuple[Any, list[Any]]:
     """Returns the HTTP response if every function returns `answer`, and the invocations by name and event."""
     invocations: list[Any] = []
 
@@ -224,7 +224,7 @@ def through_a_function(folder: Path, method: str, path: str, answer: Answer, **o
     return response, invocations
 
 
-def payload(**fields: Any) -> Answer:
+def function_answer(**fields: Any) -> Answer:
     """Returns the answer of a function that returned these fields."""
     return Answer(json.dumps(fields).encode(), None, "request")
 
@@ -234,9 +234,9 @@ def test_a_function_answers_through_lambdas_proxy(tmp_path: Path, method: str) -
     """A function gets a REST API's event without headers and with the raw path; it chooses status, headers and body of
     the answer.
     """
-    answer = payload(statusCode=202, headers={"X-Kind": "a", "Cache-Control": "no-store"}, body='{"ä": 1}')
+    answer = function_answer(statusCode=202, headers={"X-Kind": "a", "Cache-Control": "no-store"}, body='{"ä": 1}')
     path = "/connections/demo%253Aone?a=1&a=2&b="
-    response, invocations = through_a_function(tmp_path, method, path, answer, headers={"X-Api-Key": "secret"})
+    response, invocations = call_function(tmp_path, method, path, answer, headers={"X-Api-Key": "secret"})
     assert (response.status, response.headers["X-Kind"], response.headers["Cache-Control"]) == (202, "a", "no-store")
     assert (response.headers["Content-Type"], response.json()) == ("application/json", {"ä": 1})
     ((name, event),) = invocations
@@ -260,8 +260,8 @@ def test_a_function_answers_through_lambdas_proxy(tmp_path: Path, method: str) -
 
 def test_a_function_can_answer_with_bytes_and_lists(tmp_path: Path) -> None:
     """A body in Base64 is sent as bytes, and a header with several values several times."""
-    answer = payload(statusCode=200, multiValueHeaders={"X-A": ["1", "2"]}, body="AP8=", isBase64Encoded=True)
-    response, _ = through_a_function(tmp_path, "GET", "/connections/demo", answer)
+    answer = function_answer(statusCode=200, multiValueHeaders={"X-A": ["1", "2"]}, body="AP8=", isBase64Encoded=True)
+    response, _ = call_function(tmp_path, "GET", "/connections/demo", answer)
     assert (response.data, response.headers.getlist("X-A")) == (b"\x00\xff", ["1", "2"])
 
 
@@ -271,14 +271,14 @@ def test_a_function_can_answer_with_bytes_and_lists(tmp_path: Path) -> None:
         Answer(b'{"errorType": "Sandbox.Timedout"}', "Unhandled", "request"),
         Answer(b"no JSON", None, "request"),
         Answer(b'"a text"', None, "request"),
-        payload(body="no status"),
-        payload(statusCode="two hundred"),
-        payload(statusCode=200, body={"not": "text"}),
-        payload(statusCode=200, body="no base 64", isBase64Encoded=True),
-        payload(statusCode=200, headers=["not", "a", "table"]),
+        function_answer(body="no status"),
+        function_answer(statusCode="two hundred"),
+        function_answer(statusCode=200, body={"not": "text"}),
+        function_answer(statusCode=200, body="no base 64", isBase64Encoded=True),
+        function_answer(statusCode=200, headers=["not", "a", "table"]),
     ],
 )
 def test_a_function_that_fails_is_502(tmp_path: Path, answer: Answer) -> None:
     """A failed invocation and a malformed answer get the gateway response's words, not the function's."""
-    response, _ = through_a_function(tmp_path, "GET", "/connections/demo", answer)
+    response, _ = call_function(tmp_path, "GET", "/connections/demo", answer)
     assert (response.status, without_id(response)) == (502, {"detail": "The API could not answer the request."})

@@ -53,7 +53,7 @@ def service(tmp_path: Path) -> Iterator[Run]:
         run.end(signal.SIGKILL)
 
 
-def contiguous(ids: list[int]) -> bool:
+def is_contiguous(ids: list[int]) -> bool:
     """Returns whether the ids have no hole, and none comes twice."""
     return ids == list(range(ids[0], ids[0] + len(ids)))
 
@@ -90,12 +90,12 @@ def test_a_stream_continues_if_its_table_is_set_back_while_it_runs(service: Run)
     assert service.end(signal.SIGTERM) == 0
     service.start()
     assert until(lambda: service.ids()[-1] > after[-1] + 10, 15)
-    assert contiguous(service.ids())
+    assert is_contiguous(service.ids())
     assert states.describe_execution(executionArn=mended["executionArn"])["status"] == "ABORTED"
     assert service.end(signal.SIGINT) == 0
 
 
-def is_prefix(before: list[int], service: Run) -> bool:
+def has_kept(before: list[int], service: Run) -> bool:
     """Returns whether the service answers again and still has what was stored before."""
     with contextlib.suppress(BotoCoreError, ClientError):
         return service.ids()[: len(before)] == before
@@ -134,11 +134,11 @@ def test_no_event_is_lost_whichever_process_is_killed(service: Run) -> None:
     assert until(lambda: len(service.ids()) > killed_at + 3, 10)
     before = service.ids()
     os.kill(_child(service, b"/dynoxide"), signal.SIGKILL)
-    assert until(lambda: is_prefix(before, service), 20)
+    assert until(lambda: has_kept(before, service), 20)
     os.kill(_child(service, b"embedded_aws_child"), signal.SIGKILL)
     assert until(lambda: len(service.ids()) > len(before) + 10, 20), service.log
     before = service.ids()
-    assert contiguous(before)
+    assert is_contiguous(before)
     assert "the embedded DynamoDB died (-9)" in service.log
     assert "it restarts from its last save" in service.log
 
@@ -149,7 +149,7 @@ def test_no_event_is_lost_whichever_process_is_killed(service: Run) -> None:
     assert (old["status"], old["error"]) == ("ABORTED", "LocalServiceStopped")
     assert until(lambda: service.ids()[-1] > before[-1] + 5, 15), service.log
     after = service.ids()
-    assert contiguous(after)
+    assert is_contiguous(after)
     assert after[: len(before)] == before
     assert service.end(signal.SIGINT) == 0
 

@@ -50,7 +50,7 @@ def test_a_stopped_an_ended_and_a_rejected_stream_have_their_own_words(
     assert ending_of(Closing(status, 5, json.dumps(output))) == (alert, words)
 
 
-def watched(service: harness.Service) -> dict[str, Any]:
+def watch_result(service: harness.Service) -> dict[str, Any]:
     """The result of the function that watches all streams."""
     name = f"streamkeeper-{harness.STAGE}-connection-watch"
     answer = service.aws("lambda").invoke(FunctionName=name, Payload=b"{}")
@@ -82,7 +82,7 @@ def test_an_absent_upstream_is_reported_and_so_is_its_return(local_run: LocalRun
     alert = f"ALERT: {stream}: Away "
     assert until(lambda: alert in service.log, 20), service.log
     assert service.log.count(alert) == 1
-    result = watched(service)
+    result = watch_result(service)
     assert (result["wanted"], result["unconnected"]) == (1, 1)
     with in_thread(upstream):
         assert until(lambda: f"{stream}: lane" in service.log and "is connected again" in service.log, 20), service.log

@@ -96,7 +96,7 @@ def service(local_run: LocalRun) -> LocalRun:
     return local_run
 
 
-def exchanged(address: tuple[str, int], head: str, body: str = "") -> tuple[int, str]:
+def exchange(address: tuple[str, int], head: str, body: str = "") -> tuple[int, str]:
     """Returns status and body of the answer to a raw request."""
     with socket.create_connection(address, 60) as peer:
         peer.sendall(f"{head}\nConnection: close\nContent-Length: {len(body)}\n\n{body}".replace("\n", "\r\n").encode())
@@ -104,7 +104,7 @@ def exchanged(address: tuple[str, int], head: str, body: str = "") -> tuple[int,
     return int(answer.split()[1]), answer.partition("\r\n\r\n")[2]
 
 
-def listening(pids: list[int]) -> set[tuple[str, int]]:
+def addresses_of(pids: list[int]) -> set[tuple[str, int]]:
     """Returns the IPv4 and IPv6 addresses at which processes listen, from /proc."""
     inodes = set()
     for pid in pids:
@@ -133,8 +133,8 @@ def test_no_port_of_a_run_serves_another_host_or_origin(service: harness.Service
     assert process is not None
     service.post("demo")
     fewest = 5 + (embedded_dynamodb.find_program(PROJECT) is not None)
-    assert until(lambda: len(listening([process.pid, *service.descendants()])) >= fewest)
-    addresses = listening([process.pid, *service.descendants()])
+    assert until(lambda: len(addresses_of([process.pid, *service.descendants()])) >= fewest)
+    addresses = addresses_of([process.pid, *service.descendants()])
     assert [host for host, _ in addresses if not host.startswith("127.")] == []
     checked = 0
     for host, port in addresses:
@@ -151,10 +151,10 @@ def test_no_port_of_a_run_serves_another_host_or_origin(service: harness.Service
             f"GET http://rebound.example:{port}/ HTTP/1.1\nHost: localhost:{port}",
             "GET / HTTP/1.0\nAccept: */*",
         ):
-            code, body = exchanged((host, port), head)
+            code, body = exchange((host, port), head)
             assert (code, "This address only serves localhost:" in body) == (403, True), (port, head, body)
             checked += 1
-        assert exchanged((host, port), f"GET http://[::1]:{port}/ HTTP/1.1\nHost: rebound.example")[0] != 403
+        assert exchange((host, port), f"GET http://[::1]:{port}/ HTTP/1.1\nHost: rebound.example")[0] != 403
     assert checked >= 5 * 7
     assert len([host for host, _ in addresses if host != "127.0.0.1"]) <= 1
 
@@ -171,19 +171,19 @@ def test_a_foreign_page_can_start_stop_and_write_nothing(service: harness.Servic
         (aws, f"/2015-03-31/functions/streamkeeper-{harness.STAGE}-connection-control/invocations", "{}"),
     ):
         head = f"POST {path} HTTP/1.1\nHost: localhost:{address[1]}\n{form}"
-        assert exchanged(address, head, body)[0] == 403
+        assert exchange(address, head, body)[0] == 403
         rebound = (
             f"POST {path} HTTP/1.1\nHost: rebound.example:{address[1]}\nX-Amz-Target: DynamoDB_20120810.CreateTable"
         )
-        assert exchanged(address, rebound, body)[0] == 403
+        assert exchange(address, rebound, body)[0] == 403
     queues = client("sqs", f"http://127.0.0.1:{aws[1]}").list_queues()["QueueUrls"]
     deletion = f"GET /?Action=DeleteQueue&QueueUrl={queues[0]}&Version=2012-11-05 HTTP/1.1\nHost: localhost:{aws[1]}"
     for site in ("cross-site", "same-site", "none"):
-        assert exchanged(aws, f"{deletion}\nSec-Fetch-Site: {site}")[0] == 403
+        assert exchange(aws, f"{deletion}\nSec-Fetch-Site: {site}")[0] == 403
     assert client("sqs", f"http://127.0.0.1:{aws[1]}").list_queues()["QueueUrls"] == queues
     assert service.ask("GET", "demo:page")[0] == 404
     assert client("dynamodb", f"http://localhost:{aws[1]}").list_tables()["TableNames"] == before
-    assert exchanged(api, f"GET / HTTP/1.1\nHost: [::1]:{api[1]}\nOrigin: http://localhost:{api[1]}")[0] == 200
+    assert exchange(api, f"GET / HTTP/1.1\nHost: [::1]:{api[1]}\nOrigin: http://localhost:{api[1]}")[0] == 200
 
 
 def test_a_name_in_the_setting_is_served_by_every_service(service: harness.Service) -> None:
@@ -196,5 +196,5 @@ def test_a_name_in_the_setting_is_served_by_every_service(service: harness.Servi
     own = ["devbox.example", f"localhost:{aws[1]}"]
     pages = [(host, f"\nOrigin: http://{host}") for host in own]
     for host, origin in [*pages, *((host, "") for host in [*own, f"bucket.localhost:{aws[1]}"])]:
-        code, body = exchanged(aws, f"GET {query} HTTP/1.1\nHost: {host}\n{signed}{origin}")
+        code, body = exchange(aws, f"GET {query} HTTP/1.1\nHost: {host}\n{signed}{origin}")
         assert code != 403, (host, origin, body)

@@ -108,7 +108,7 @@ def splits(draw: st.DrawFn) -> Split:
     return Split(parents, [draw(st.integers(0, 3)) for _ in range(count)])
 
 
-def delivered(served: Served, split: Split, failing: str = "") -> list[str]:
+def run_mapping(served: Served, split: Split, failing: str = "") -> list[str]:
     """Returns the records in the order in which the function finished them; it fails the first time at `failing`."""
     done: list[str] = []
     failed: list[str] = []
@@ -143,7 +143,7 @@ def delivered(served: Served, split: Split, failing: str = "") -> list[str]:
 @given(splits())
 def test_a_child_shard_is_read_after_all_of_its_parents(served: Served, split: Split) -> None:
     """Each record comes once, and those of a shard in order; a parent that is no longer listed delays no shard."""
-    done = delivered(served, split)
+    done = run_mapping(served, split)
     assert sorted(done) == sorted(number for numbers in split.records for number in numbers)
     place = {number: at for at, number in enumerate(done)}
     for at, numbers in enumerate(split.records):
@@ -155,5 +155,5 @@ def test_a_child_shard_is_read_after_all_of_its_parents(served: Served, split: S
 def test_children_of_a_shard_wait_until_the_parent_is_delivered(served: Served) -> None:
     """If the function fails at a parent's record, the two children deliver nothing until the whole parent is done."""
     split = Split([None, 0, 0], [3, 1, 1])
-    done = delivered(served, split, failing=split.records[0][2])
+    done = run_mapping(served, split, failing=split.records[0][2])
     assert (done[:3], sorted(done[3:])) == (split.records[0], split.records[1] + split.records[2])

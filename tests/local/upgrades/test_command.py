@@ -51,14 +51,14 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> MemoryDynamoDB:
     return MemoryDynamoDB(NAMES["control_table"])
 
 
-def typed(tables: MemoryDynamoDB, states: States, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+def run_upgrade(tables: MemoryDynamoDB, states: States, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     """Runs the command and returns its exit status."""
     stage = StageClients({"stepfunctions": states, "dynamodb": tables}, NAMES, "", "", MACHINES)
     monkeypatch.setattr(command, "connect_to_stage", lambda _: stage)
     return main(["upgrade", *words])
 
 
-def end(status: str, **more: str) -> dict[str, Any]:
+def description(status: str, **more: str) -> dict[str, Any]:
     """Returns an answer of DescribeExecution."""
     return {"status": status, **more}
 
@@ -66,11 +66,11 @@ def end(status: str, **more: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("last", "code", "words"),
     [
-        (end("SUCCEEDED"), 0, "Success"),
-        (end("FAILED", error="FailureClean", cause="demo: bad\x1b[2J"), 1, "FailureClean: demo: bad\\x1b[2J"),
-        (end("FAILED", error="FailureDirty", cause="demo: bad"), 3, "FailureDirty: demo: bad"),
-        (end("ABORTED"), 3, "ABORTED"),
-        (end("TIMED_OUT"), 3, "TIMED_OUT"),
+        (description("SUCCEEDED"), 0, "Success"),
+        (description("FAILED", error="FailureClean", cause="demo: bad\x1b[2J"), 1, "FailureClean: demo: bad\\x1b[2J"),
+        (description("FAILED", error="FailureDirty", cause="demo: bad"), 3, "FailureDirty: demo: bad"),
+        (description("ABORTED"), 3, "ABORTED"),
+        (description("TIMED_OUT"), 3, "TIMED_OUT"),
     ],
 )
 def test_the_exit_status_says_how_an_upgrade_ended(
@@ -83,8 +83,8 @@ def test_the_exit_status_says_how_an_upgrade_ended(
 ) -> None:
     """The last line says why, with control characters escaped; each line of progress is printed once."""
     UpgradeRecords(tables, NAMES["control_table"], "").begin(RUNS, "")
-    states = States("", end("RUNNING"), end("RUNNING"), last)
-    assert typed(tables, states, monkeypatch) == code
+    states = States("", description("RUNNING"), description("RUNNING"), last)
+    assert run_upgrade(tables, states, monkeypatch) == code
     assert capsys.readouterr().out.splitlines() == ["the upgrade first runs", "it begins", words]
     assert len(states.started) == 1
 
@@ -93,10 +93,10 @@ def test_a_running_upgrade_is_followed_and_not_started_again(
     tables: MemoryDynamoDB, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """--follow shows the running upgrade; another upgrade is refused by its name."""
-    states = States(RUNS, end("SUCCEEDED"))
-    assert (typed(tables, states, monkeypatch, "--follow"), states.started) == (0, [])
+    states = States(RUNS, description("SUCCEEDED"))
+    assert (run_upgrade(tables, states, monkeypatch, "--follow"), states.started) == (0, [])
     assert capsys.readouterr().out.splitlines() == ["the upgrade first runs", "Success"]
-    assert (typed(tables, states, monkeypatch), states.started) == (2, [])
+    assert (run_upgrade(tables, states, monkeypatch), states.started) == (2, [])
     assert "The upgrade first is running: `streamkeeper upgrade --follow` shows it" in capsys.readouterr().err
 
 
@@ -105,11 +105,11 @@ def test_an_upgrade_rolls_back_on_request(
 ) -> None:
     """The next step reads the request; an upgrade that has only begun cannot be aborted yet."""
     records = UpgradeRecords(tables, NAMES["control_table"], "")
-    assert typed(tables, States(RUNS), monkeypatch, "--abort") == 2
+    assert run_upgrade(tables, States(RUNS), monkeypatch, "--abort") == 2
     assert "first has only just begun: try again." in capsys.readouterr().err
     records.begin(RUNS, "")
-    states = States(RUNS, end("FAILED", error="FailureClean", cause="a roll-back was requested"))
-    assert (typed(tables, states, monkeypatch, "--abort"), records.read().is_aborted) == (1, True)
+    states = States(RUNS, description("FAILED", error="FailureClean", cause="a roll-back was requested"))
+    assert (run_upgrade(tables, states, monkeypatch, "--abort"), records.read().is_aborted) == (1, True)
     # The next upgrade does not inherit it.
     assert (records.begin("arn:next", RUNS), records.read().is_aborted) == (True, False)
 
@@ -120,7 +120,7 @@ def test_without_an_upgrade_there_is_nothing_to_show_or_abort(
 ) -> None:
     """Without a running upgrade --follow and --abort are refused, and nothing is started."""
     states = States()
-    assert (typed(tables, states, monkeypatch, option), states.started) == (2, [])
+    assert (run_upgrade(tables, states, monkeypatch, option), states.started) == (2, [])
     assert capsys.readouterr().err == "streamkeeper: No upgrade runs.\n"
 
 
@@ -128,6 +128,6 @@ def test_ctrl_c_leaves_an_upgrade_running(
     tables: MemoryDynamoDB, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """After Ctrl-C the upgrade continues, and the last line says how to see it again."""
-    states = States("", end("RUNNING"), end("Ctrl-C"))
-    assert (typed(tables, states, monkeypatch), len(states.started)) == (INTERRUPTED, 1)
+    states = States("", description("RUNNING"), description("Ctrl-C"))
+    assert (run_upgrade(tables, states, monkeypatch), len(states.started)) == (INTERRUPTED, 1)
     assert "it goes on; `streamkeeper upgrade --follow` shows it, --abort rolls it back" in capsys.readouterr().out

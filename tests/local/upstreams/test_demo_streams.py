@@ -22,7 +22,7 @@ class Http(urllib3.PoolManager):
         super().__init__(maxsize=maxsize)
         self._answers: list[urllib3.BaseHTTPResponse] = []
 
-    def opened(self, address: str, **headers: str) -> urllib3.BaseHTTPResponse:
+    def open_answer(self, address: str, **headers: str) -> urllib3.BaseHTTPResponse:
         """Returns an answer whose body is read as it comes."""
         answer = self.request("GET", address, headers=headers, preload_content=False, timeout=120)
         self._answers.append(answer)
@@ -35,7 +35,7 @@ class Http(urllib3.PoolManager):
         super().clear()
 
 
-def ids(answer: urllib3.BaseHTTPResponse, count: int) -> list[int]:
+def read_ids(answer: urllib3.BaseHTTPResponse, count: int) -> list[int]:
     """Returns the ids of the next `count` events of `demo`."""
     numbers: list[int] = []
     text = ""
@@ -46,7 +46,7 @@ def ids(answer: urllib3.BaseHTTPResponse, count: int) -> list[int]:
     return numbers[:count]
 
 
-def until_it_breaks(answer: urllib3.BaseHTTPResponse, text: bytes) -> bytes:
+def read_until_break(answer: urllib3.BaseHTTPResponse, text: bytes) -> bytes:
     """Reads until the connection breaks or ends."""
     while chunk := answer.read1():
         text += chunk
@@ -56,37 +56,37 @@ def until_it_breaks(answer: urllib3.BaseHTTPResponse, text: bytes) -> bytes:
 def test_events_are_numbered_without_a_hole_and_a_reader_can_resume() -> None:
     """Ids are contiguous, and a reader that sends the last id gets the next event first."""
     with serve_providers() as (origin, _), Http() as http:
-        first = ids(http.opened(f"{origin}/demo?interval_ms=20"), 5)
+        first = read_ids(http.open_answer(f"{origin}/demo?interval_ms=20"), 5)
         assert first == list(range(first[0], first[0] + 5))
-        again = ids(http.opened(f"{origin}/demo?interval_ms=20", **{"Last-Event-ID": str(first[1])}), 5)
+        again = read_ids(http.open_answer(f"{origin}/demo?interval_ms=20", **{"Last-Event-ID": str(first[1])}), 5)
         assert again == list(range(first[2], first[2] + 5))
 
 
 def test_a_newer_connection_ends_the_older() -> None:
     """The older connection of a path ends cleanly once the newer is answered; other paths go on."""
     with serve_providers() as (origin, _), Http(maxsize=3) as http:
-        older = http.opened(f"{origin}/demo")
-        other = http.opened(f"{origin}/demo:other")
-        ids(older, 1)
-        newer = http.opened(f"{origin}/demo")
+        older = http.open_answer(f"{origin}/demo")
+        other = http.open_answer(f"{origin}/demo:other")
+        read_ids(older, 1)
+        newer = http.open_answer(f"{origin}/demo")
         assert older.read().endswith(b"\n\n") or older.data == b""
-        ids(newer, 2)
-        ids(other, 2)
+        read_ids(newer, 2)
+        read_ids(other, 2)
 
 
 def test_json_lines_tolerate_two_and_are_reset() -> None:
     """Two connections of demo-ndjson live side by side; each ends with a reset, and `since` closes the gap."""
     with serve_providers(seed=1, drop_after_s=(0.3, 0.4)) as (origin, _), Http(maxsize=2) as http:
-        one, two = (http.opened(f"{origin}/demo-ndjson:two?interval_ms=20") for _ in range(2))
+        one, two = (http.open_answer(f"{origin}/demo-ndjson:two?interval_ms=20") for _ in range(2))
         text = b""
         while text.count(b"{") < 3:
             text += one.read1()
         with pytest.raises(urllib3.exceptions.ProtocolError):
-            text = until_it_breaks(one, text)
+            text = read_until_break(one, text)
         with pytest.raises(urllib3.exceptions.ProtocolError):
-            until_it_breaks(two, b"")
+            read_until_break(two, b"")
         last = [json.loads(line)["n"] for line in text.split(b"\n")[:-1] if line][-1]
-        resumed = http.opened(f"{origin}/demo-ndjson:two?interval_ms=20&since={last}")
+        resumed = http.open_answer(f"{origin}/demo-ndjson:two?interval_ms=20&since={last}")
         lines = b""
         while lines.count(b"}\n") < 1:
             lines += resumed.read1()
@@ -105,18 +105,18 @@ def test_an_exclusive_stream_refuses_a_second_connection() -> None:
     """A second connection gets 429 while the first lives, and is served once that has ended; there are never two."""
     with serve_providers() as (origin, _), Http(maxsize=2) as http:
         path = f"{origin}/demo-exclusive:one?interval_ms=20"
-        first = http.opened(path)
-        last = ids(first, 2)[-1]
+        first = http.open_answer(path)
+        last = read_ids(first, 2)[-1]
         assert http.request("GET", path).status == 429
         first.close()
         tried: list[urllib3.BaseHTTPResponse] = []
 
         def served() -> bool:
-            tried.append(http.opened(path, **{"Last-Event-ID": str(last)}))
+            tried.append(http.open_answer(path, **{"Last-Event-ID": str(last)}))
             return tried[-1].status == 200
 
         assert until(served)
-        assert http.opened(path).status == 429
+        assert http.open_answer(path).status == 429
 
 
 def test_a_socket_closes_a_silent_client() -> None:
