@@ -194,6 +194,8 @@ def test_a_thread_writes_the_place_of_a_large_map_run_and_one_redrive_reads_it(t
             inputs = await running(known)
             api.executions.stop(arn, None, None)
             assert b'{"part":' not in known.path.read_bytes()
+            while known.live is not None:
+                await asyncio.sleep(0)
             both = (api.call("RedriveExecution", {"executionArn": arn}) for _ in range(2))
             answers = await asyncio.gather(*both, return_exceptions=True)
             refused = [str(one) for one in answers if not isinstance(one, dict)]
