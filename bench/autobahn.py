@@ -44,7 +44,7 @@ def echo_messages(address: str) -> Iterator[Any]:
     is_over = False
     while not is_over and isinstance(arrival := upstream.get(WAITS_S), Opened | Chunk):
         if isinstance(arrival, Opened):
-            decoder.opens(arrival.headers)
+            decoder.take_headers(arrival.headers)
             conversation.begin(0, None)
             continue
         messages: Sequence[Any]

@@ -67,7 +67,7 @@ class Upstream(ScriptedUpstream):
     def send(self, data: bytes) -> None:
         """Sends bytes to each opener."""
         for link in self._links:
-            link.client.arrived(link, Chunk(data))
+            link.client.take_arrival(link, Chunk(data))
 
 
 def measure_way(kind: str) -> dict[str, int]:

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 import urllib3
 
 from handlers.dynamodb.sigv4 import Signer
-from handlers.framing.frames import encoded
+from handlers.framing.frames import utf8_pieces
 from handlers.tls import tls
 from handlers.values import dataclass
 
@@ -83,7 +83,7 @@ class PlainS3(_PlainClient):
     ) -> urllib3.BaseHTTPResponse:
         """Returns the answer; raises ClientError or another BotoCoreError."""
         digest, size_bytes = hashlib.sha256(), 0
-        for piece in encoded(body):
+        for piece in utf8_pieces(body):
             digest.update(piece)
             size_bytes += len(piece)
         for retry in range(self.tries):
@@ -116,7 +116,7 @@ class PlainS3(_PlainClient):
             headers["if-none-match"] = unless
         if method == "PUT":
             headers["content-length"] = str(size_bytes)
-            pieces = encoded(body)
+            pieces = utf8_pieces(body)
         return self._http.request(method, url + path, headers=headers, body=pieces, redirect=False)
 
 

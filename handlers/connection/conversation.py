@@ -21,7 +21,7 @@ from handlers.connection.ends import ENDED, EXPIRED_CURSOR, End, safe_phrase
 from handlers.connection.evidence import CURSOR_EXPIRED
 from handlers.connection.frame_reading import STORED, split_frame
 from handlers.connection.pending import Pending
-from handlers.framing.events import parse_json, text_at
+from handlers.framing.events import parse_json, text_at_path
 from handlers.framing.frames import Decoded, Decoder, Frame, FramingError, as_frames
 from handlers.framing.marks import Kind, Mark
 from handlers.framing.oversize import Oversize
@@ -32,7 +32,7 @@ from handlers.framing.websocket import (
     TEXT,
     TOO_BIG,
     BadMessage,
-    Ended,
+    CloseFrame,
     WebSocketDecoder,
     close_payload,
 )
@@ -147,10 +147,10 @@ class Conversation:
             # Section 5.5.2: "Upon receipt of a Ping frame, an endpoint MUST send a Pong frame in response".
             said += [] if self._is_over else [Send(PONG, payload) for payload in decoder.pings]
             decoder.pings.clear()
-            if decoder.ended is not None and end is None:
+            if decoder.close_frame is not None and end is None:
                 # Section 5.5.1: an endpoint that has not sent one "MUST send a Close frame in response".
-                said += self.closing_messages(decoder.ended.code)
-                end = self._end_after_close(decoder.ended)
+                said += self.closing_messages(decoder.close_frame.code)
+                end = self._end_after_close(decoder.close_frame)
         if failure is not None:
             said += self.closing_messages(failure.code if isinstance(failure, BadMessage) else TOO_BIG)
             if not self.is_connected:
@@ -170,7 +170,7 @@ class Conversation:
         early, self._early = self._early, []
         return early
 
-    def _end_after_close(self, ended: Ended) -> End:
+    def _end_after_close(self, ended: CloseFrame) -> End:
         """Returns how a close by the upstream ends the connection."""
         profile, code = self._profile, ended.code
         reason = f": {self._without_secrets(ended.reason)}" if ended.reason else ""
@@ -231,7 +231,7 @@ class Conversation:
         # A cursor that is too old is refused like anything else, but must not end the stream: another one helps.
         if exchange is None or self._profile.marks.kind(frame) is Kind.EXPIRED:
             return None
-        said = None if exchange.reason is None else text_at(parse_json(frame.data), exchange.reason)
+        said = None if exchange.reason is None else text_at_path(parse_json(frame.data), exchange.reason)
         said = said if said is not None else frame.data if isinstance(frame.data, str) else "no text"
         message = f"the upstream refused {self._name_of(exchange)}: {self._without_secrets(said)}"
         limit_ms = self._profile.reject_after_ms
@@ -280,5 +280,5 @@ class Conversation:
 def _fits(marks: Sequence[Mark], frame: Frame) -> bool:
     if not marks:
         return False
-    body = parse_json(frame.data) if any(mark.reads_json for mark in marks) else None
+    body = parse_json(frame.data) if any(mark.needs_json for mark in marks) else None
     return any(mark.fits(frame, body) for mark in marks)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 from handlers.framing.events import (
     LEFT_OUT,
     StreamEvent,
-    at,
     cursor_after,
-    cursor_behind,
+    cursor_of_last_id,
     forget_parsed,
     is_unread,
     parse_json,
     to_event,
+    value_at_path,
 )
 from handlers.framing.frames import Decoded, Frame, as_frames
 from handlers.framing.marks import ANYTHING, Kind, Mark
@@ -92,7 +92,7 @@ def read_frames(
         holes: list[int] = []
         if numbers is not None:
             holes = numbers.find_holes(frame, begins=kind is Kind.SNAPSHOT) if kind in STORED else numbers.skip(frame)
-        losses += [_reported_loss(marks.lost(frame), holes)] if kind is Kind.LOSS else holes
+        losses += [_reported_loss(marks.lost_count(frame), holes)] if kind is Kind.LOSS else holes
         if kind is Kind.SNAPSHOT and frame.name is None:
             frame = frame._replace(name=kind.value)
         if keeps and kind is Kind.EVENT and not batch and not frame.is_comment and not profile.should_keep(frame):
@@ -115,7 +115,7 @@ def read_frames(
             oldest = profile.oldest_place(frame) if kind is Kind.EXPIRED else None
             return Reading(tuple(events), cursor, count, losses, kind, oldest, left_out)
     forget_parsed()
-    after = cursor_behind(last_id, path)
+    after = cursor_of_last_id(last_id, path)
     cursor = after if after is not None else cursor
     return Reading(tuple(events), cursor, count, losses, left_out=left_out)
 
@@ -140,13 +140,13 @@ def split_frame(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequ
     mark = profile.marks.first(kind, frame) if kind in _NO_EVENTS else None
     if mark is not None and mark not in beside:
         # { "$.revision" = "*" } fits frames with elements too, which are events; { "$.channel" = "status" } names them.
-        if kind is Kind.ANSWER or mark.names_a_value:
+        if kind is Kind.ANSWER or mark.has_required_value:
             return kind, ()
         kind = Kind.EVENT
     if split is None or not beside:
         return kind, batch
     # An answer may come in one frame with the first events, so each element is judged as if it came alone.
-    alone = zip(batch, split.alone(parse_json(frame.data)), strict=True)
+    alone = zip(batch, split.single_element_bodies(parse_json(frame.data)), strict=True)
     events = [event for event, body in alone if not any(one.fits(frame, body) for one in beside)]
     if not events:
         return (kind if kind in _NO_EVENTS else Kind.HEARTBEAT), ()
@@ -158,7 +158,7 @@ def _names_of_elements(profile: Profile) -> list[Mark]:
     split = profile.split
     return [
         mark
-        for kind, mark in profile.marks.of
+        for kind, mark in profile.marks.pairs
         if kind in _NO_EVENTS
         and any(value != ANYTHING and split is not None and split.is_of_element(path) for path, value in mark.json)
     ]
@@ -230,10 +230,10 @@ class HoleFinder:
         """Yields the row and the number of each event of a frame."""
         body: Any = parse_json(frame.data)
         path, by = self._numbering.path, self._numbering.by
-        for one in (body,) if self._split is None else self._split.alone(body):
-            number = _number(at(one, path)[1])
+        for one in (body,) if self._split is None else self._split.single_element_bodies(body):
+            number = _number(value_at_path(one, path)[1])
             if number is not None:
-                yield None if by is None else str(at(one, by)[1]), number
+                yield None if by is None else str(value_at_path(one, by)[1]), number
 
 
 def _number(value: object) -> int | None:

@@ -90,7 +90,7 @@ class Intake:
             self._numbers = HoleFinder(self._profile.sequence, after, self._profile.split, is_asked=is_asked)
         if self._profile.time is not None and record.backlog.resumed:
             self._times = OwnTimes(self._profile.time, opened.headers.get("date", ""), now_ms)
-        self._decoder.opens(opened.headers)
+        self._decoder.take_headers(opened.headers)
         said: list[Effect] = (
             [] if self._conversation is None else self._conversation.begin(now_ms, asked, opened.places)
         )
@@ -201,9 +201,9 @@ class Intake:
         decoder, budget = self._decoder, self._budget
         most_bytes = 0
         if budget is not None:
-            budget.holds(self._stream_id, decoder.held_bytes + self._unstored_bytes)
+            budget.set_held(self._stream_id, decoder.held_bytes + self._unstored_bytes)
             most_bytes = budget.most_bytes(self._stream_id)
-            decoder.allows(most_bytes - self._unstored_bytes)
+            decoder.set_budget(most_bytes - self._unstored_bytes)
             most_bytes = min(most_bytes, decoder.held_bytes + self._unstored_bytes + len(data))
         try:
             frames, failure = decoder.feed(data), None
@@ -213,7 +213,7 @@ class Intake:
             if frames:
                 # Decoded frames stay in memory until they are stored.
                 self._unstored_bytes = max(self._unstored_bytes, most_bytes - decoder.held_bytes)
-            budget.holds(self._stream_id, decoder.held_bytes + self._unstored_bytes)
+            budget.set_held(self._stream_id, decoder.held_bytes + self._unstored_bytes)
         return frames, failure
 
     def replies_to_stored(self, record: Record) -> list[Effect]:
@@ -225,7 +225,7 @@ class Intake:
         """Records that the memory of what was taken is free again, if all of it is stored."""
         if self._budget is not None and record.pending.is_stored:
             self._unstored_bytes = 0
-            self._budget.holds(self._stream_id, self._decoder.held_bytes)
+            self._budget.set_held(self._stream_id, self._decoder.held_bytes)
 
     def gather_events(self) -> None:
         """Makes events wait, as long as the profile says, to be written together from now on: the stream has a log."""
@@ -242,7 +242,7 @@ class Intake:
         if waiting is None or waiting.due_ms is None:
             return []
         # The waiting events must leave memory for the next frame, or even a short one would be too long.
-        is_crowded = self._budget is not None and self._unstored_bytes >= self._budget.sure_bytes // 2
+        is_crowded = self._budget is not None and self._unstored_bytes >= self._budget.assured_bytes // 2
         if not (is_leaving or is_crowded or waiting.is_due(now_ms)):
             return []
         # After a standstill the bytes may have come much earlier than they were read, and their end unnoticed since.
@@ -272,7 +272,7 @@ class Intake:
     def tail_bytes(self) -> int:
         """Returns how many bytes came after the last delimiter; they are only counted. It is the last call."""
         if self._budget is not None:
-            self._budget.holds(self._stream_id, 0)
+            self._budget.set_held(self._stream_id, 0)
         return self._decoder.close()
 
     def _end_at_stop(

@@ -14,7 +14,7 @@ from handlers.connection.effects import Outcome
 from handlers.connection.ends import End
 from handlers.connection.inputs import Opened
 from handlers.framing import content_codings
-from handlers.framing.decoders import refuses
+from handlers.framing.decoders import content_type_problem
 from handlers.profile.behaviour import Profile
 from handlers.profile.sections import Meaning
 
@@ -46,7 +46,7 @@ def judge_answer(profile: Profile, opened: Opened, meaning: Meaning, now_ms: int
     if meaning == "success":
         if profile.is_socket:
             return None  # the head of a handshake is the reader's to check
-        if what := refuses(profile.framing, opened.headers.get("content-type")):
+        if what := content_type_problem(profile.framing, opened.headers.get("content-type")):
             return _end_unreadable(profile, f"the upstream answered with {what}", wait_s)
         try:
             content_codings.coding(opened.headers.get("content-encoding"))

@@ -39,7 +39,7 @@ from handlers.connection.opening_steps import (
     replacement_name,
 )
 from handlers.connection.steps import Report
-from handlers.framing.events import compact, text_at
+from handlers.framing.events import compact_json, text_at_path
 from handlers.profile import addresses
 from handlers.profile.addresses import ProfileError, quote_value
 from handlers.profile.behaviour import Profile
@@ -252,12 +252,12 @@ def _ticket(
     assert isinstance(answer, Answer)
     body = answer.json
     for name, where in ticket.places:
-        value = answer.headers.get(where) if isinstance(where, str) else text_at(body, where)
+        value = answer.headers.get(where) if isinstance(where, str) else text_at_path(body, where)
         if not value or not is_visible(value):
             at = f"in the header {where}" if isinstance(where, str) else f"at {where.text}"
             raise Unready(Closed("no_ticket", f"{who} answered with nothing {at} that can be sent"))
         values[placeholder_reference(name)] = value
-    opens = "" if ticket.opens is None else text_at(body, ticket.opens) or ""
+    opens = "" if ticket.opens is None else text_at_path(body, ticket.opens) or ""
     if ticket.opens is not None and not is_visible(opens):
         raise Unready(Closed("no_ticket", f"{who} answered with no address at {ticket.opens.text}"))
     return opens
@@ -274,7 +274,7 @@ def _ticket_request(profile: Profile, ticket: Ticket, stream_id: str, values: Se
     headers = _JSON | {name: text.encode() for name, text in own.items()}
     body = None
     if ticket.body is not None:
-        body = compact(fill_json(json.loads(ticket.body), stream_id, values)).encode()
+        body = compact_json(fill_json(json.loads(ticket.body), stream_id, values)).encode()
         headers.setdefault("content-type", b"application/json")
     held = tuple(values.values())
     trust = _trust(profile, ticket.host, values)

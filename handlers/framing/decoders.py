@@ -52,7 +52,7 @@ _FRAMED: dict[str, Framing] = {
 _READS: dict[Framing, frozenset[Framing]] = {"length": frozenset({"ndjson"}), "raw": frozenset(FRAMINGS)}
 
 
-def decoder(framing: Framing, max_frame_bytes: int, *, comments: bool = False, skips: bool = False) -> Decoder:
+def make_decoder(framing: Framing, max_frame_bytes: int, *, comments: bool = False, skips: bool = False) -> Decoder:
     """A new decoder for one connection.
 
     With `skips`, a frame longer than `max_frame_bytes` comes as an `Oversize` once it has ended, and the next frames
@@ -70,7 +70,7 @@ def framing_of(content_type: str) -> Framing | None:
     return _FRAMED.get(content_type.partition(";")[0].strip().lower())
 
 
-def refuses(framing: Framing, content_type: str | None) -> str:
+def content_type_problem(framing: Framing, content_type: str | None) -> str:
     """Returns in a phrase why a response of this Content-Type is not a stream of this framing; "" if it may be one.
 
     A response without the header (None) is accepted: its body shows what it is.

@@ -19,7 +19,7 @@ import re
 from typing import Any, Literal, NamedTuple
 
 from handlers.framing.frames import Body, Frame, new_tuple
-from handlers.framing.numbers import LongNumber, is_exact, loads, parts, raw_decode
+from handlers.framing.numbers import LongNumber, is_exact, loads, normalized, raw_decode
 from handlers.framing.oversize import Oversize
 from handlers.values import dataclass
 
@@ -63,7 +63,7 @@ def _number(text: str) -> int | float:
     double = float(text)
     if not is_exact(text, double):
         raise ValueError("a double cannot hold this number exactly")
-    digits, power = parts(text)
+    digits, power = normalized(text)
     # A whole number has one spelling, however large: all its digits, without a point or a power.
     return double if power < 0 else int(digits or "0") * 10**power
 
@@ -134,20 +134,20 @@ def parse_path(text: str) -> JsonPath | None:
 def to_event(frame: Frame, received_at_ms: int, *, key: Rule, cursor: Rule | None) -> StreamEvent:
     """Returns the event of `frame`. The body is parsed as JSON once, and only if a rule is a path."""
     data, own_id, name, _, _ = frame
-    named = own_id if key == "id" else None if isinstance(key, str) else named_by(parse_json(data), key)
+    named = own_id if key == "id" else None if isinstance(key, str) else key_text(parse_json(data), key)
     resume = cursor_after(frame, cursor)
-    return new_tuple(StreamEvent, (fitting(named) or hashed(frame), data, own_id, name, resume, received_at_ms))
+    return new_tuple(StreamEvent, (fit_sort_key(named) or hash_key(frame), data, own_id, name, resume, received_at_ms))
 
 
 def cursor_after(frame: Frame, rule: Rule | None) -> str | None:
     """Returns where to resume after `frame`; None if it has no cursor, or one that no request can carry."""
     if isinstance(rule, JsonPath):
-        return cursor_at(parse_json(frame.data), rule)
+        return cursor_at_path(parse_json(frame.data), rule)
     cursor = frame.last_id if rule == "id" else None
     return cursor if cursor is None or len(cursor) <= MAX_CURSOR_CHARACTERS else None
 
 
-def cursor_behind(last_id: str | None, rule: Rule | None) -> str | None:
+def cursor_of_last_id(last_id: str | None, rule: Rule | None) -> str | None:
     """Returns where to resume after everything that was read; None if the last event ID is no cursor.
 
     WHATWG, "dispatch the event": the ID is set before the check that a block has data, so a block without an event
@@ -156,29 +156,29 @@ def cursor_behind(last_id: str | None, rule: Rule | None) -> str | None:
     return cursor_after(Frame("", last_id=last_id), rule) if rule == "id" else None
 
 
-def cursor_at(body: Any, path: JsonPath) -> str | None:
+def cursor_at_path(body: Any, path: JsonPath) -> str | None:
     """Returns the value at `path` as a cursor; None if there is none that a request can carry."""
-    cursor = text_at(body, path)
+    cursor = text_at_path(body, path)
     return cursor if cursor is None or len(cursor) <= MAX_CURSOR_CHARACTERS else None
 
 
-def named_by(body: Any, key: JsonPath | tuple[JsonPath, ...]) -> str | None:
+def key_text(body: Any, key: JsonPath | tuple[JsonPath, ...]) -> str | None:
     """Returns the text at the place; for several places their texts as a JSON array: no two lists have one key.
 
     None if one is missing.
     """
     if isinstance(key, JsonPath):
-        return text_at(body, key)
-    texts = [text_at(body, path) for path in key]
-    return None if None in texts else compact(texts)
+        return text_at_path(body, key)
+    texts = [text_at_path(body, path) for path in key]
+    return None if None in texts else compact_json(texts)
 
 
-def compact(value: object) -> str:
+def compact_json(value: object) -> str:
     """The value as compact JSON: a key of several parts, or what is sent."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def canonical(frame: Frame) -> bytes:
+def canonical_bytes(frame: Frame) -> bytes:
     """The bytes to hash: a bare line in its canonical form, anything more as an event stream's block.
 
     A bare line has no line end and a block ends with one, so no two frames have the same bytes. Line ends, comments,
@@ -192,14 +192,14 @@ def canonical(frame: Frame) -> bytes:
     return "".join(fields).encode() + b"".join(b"data: " + line + b"\n" for line in data.split(b"\n"))
 
 
-def hashed(frame: Frame) -> str:
+def hash_key(frame: Frame) -> str:
     """Returns the key of a frame without a name: the SHA-256 of its canonical bytes, or of all bytes if oversize."""
     if isinstance(frame.data, Oversize):
         return frame.data.sha256
-    return hashlib.sha256(canonical(frame)).hexdigest()
+    return hashlib.sha256(canonical_bytes(frame)).hexdigest()
 
 
-def fitting(key: str | None) -> str | None:
+def fit_sort_key(key: str | None) -> str | None:
     """Returns `key` if DynamoDB accepts it as a sort key, its hash if it is too long, None if it is empty."""
     if not key:
         return None
@@ -256,7 +256,7 @@ def _parsed(data: Body) -> Any:
         return None
 
 
-def at(value: Any, path: JsonPath) -> tuple[bool, Any]:
+def value_at_path(value: Any, path: JsonPath) -> tuple[bool, Any]:
     """Returns whether there is anything but null at `path`, and what."""
     for step in path.steps:
         inside = step in value if isinstance(value, dict) else isinstance(value, list) and _is_index(step, value)
@@ -266,9 +266,9 @@ def at(value: Any, path: JsonPath) -> tuple[bool, Any]:
     return value is not None, value
 
 
-def text_at(body: Any, path: JsonPath) -> str | None:
+def text_at_path(body: Any, path: JsonPath) -> str | None:
     """Returns the value at `path` as text: a string as it is, any other as compact JSON; None if there is none."""
-    there, value = at(body, path)
+    there, value = value_at_path(body, path)
     if not there:
         return None
     if type(value) is int:

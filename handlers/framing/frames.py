@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import ClassVar, NamedTuple, cast
 
-from handlers.framing.oversize import HEAD_BYTES, Oversize, Skipping
+from handlers.framing.oversize import HEAD_BYTES, Oversize, SkippedFrame
 
 # The byte order mark in UTF-8. At the start of a stream it is not content: it would make the first line differ from the
 # same line read in the middle of another connection.
@@ -86,7 +86,7 @@ class Decoder:
     last_event_id: str | None = None
     # The last reconnection time that the upstream requested, in milliseconds; None if it never did.
     reconnection_ms: int | None = None
-    _skipped: Skipping | None = None
+    _skipped: SkippedFrame | None = None
     _free_bytes = -1  # computed from the bound by a decoder; negative if not computed yet
     _own_bytes = -1  # the profile's bound, once another one applies
     _head_bytes = HEAD_BYTES
@@ -107,7 +107,7 @@ class Decoder:
         """Whether a frame, other than a skipped one or a comment, has begun and not ended."""
         return False
 
-    def allows(self, budget_bytes: int) -> None:
+    def set_budget(self, budget_bytes: int) -> None:
         """Allows a frame this many bytes from now on, or as many as the profile allows if that is less."""
         if self._own_bytes < 0:
             self._own_bytes = self._max_frame_bytes
@@ -117,7 +117,7 @@ class Decoder:
         self._max_frame_bytes, self._is_crowded = most_bytes, budget_bytes < self._own_bytes
         self._head_bytes = max(LEAST_HEAD_BYTES, min(HEAD_BYTES, budget_bytes // 2))
 
-    def opens(self, headers: Mapping[str, str]) -> None:
+    def take_headers(self, headers: Mapping[str, str]) -> None:
         """Takes the headers of the answer, names in lower case, before anything is fed."""
 
     def feed(self, data: bytes) -> Decoded:
@@ -140,11 +140,11 @@ class Decoder:
     def _skipped_bytes(self) -> int:
         return 0 if self._skipped is None else self._skipped.seen_bytes
 
-    def _skipping(self, trailing: bytes = b"") -> Skipping:
+    def _begin_skipping(self, trailing: bytes = b"") -> SkippedFrame:
         """Begins to skip a frame that is too long."""
-        return Skipping(trailing, self._head_bytes, is_crowded=self._is_crowded)
+        return SkippedFrame(trailing, self._head_bytes, is_crowded=self._is_crowded)
 
-    def _too_long(self, frames: Decoded) -> FrameTooLong:
+    def _too_long_error(self, frames: Decoded) -> FrameTooLong:
         bound = "its function's other streams leave room for" if self._is_crowded else "max_frame_bytes"
         return FrameTooLong(f"a frame is longer than {bound} ({self._max_frame_bytes})", frames)
 
@@ -192,7 +192,7 @@ class Head:
         return len(self._held)
 
 
-def encoded(body: str | bytes) -> Iterator[bytes]:
+def utf8_pieces(body: str | bytes) -> Iterator[bytes]:
     """Yields the body's bytes (a text in UTF-8) in pieces: a body of 16 MB does not fit into memory twice."""
     for at in range(0, len(body), PIECE):
         piece = body[at : at + PIECE]

@@ -89,12 +89,12 @@ class JsonSeqDecoder(Decoder):
     def _check(self, frames: list[Body]) -> None:
         if len(self._text) > self._max_frame_bytes:
             if self._skips:
-                self._skipped = self._skipping(BLANK)
+                self._skipped = self._begin_skipping(BLANK)
                 self._skipped.add(self._text)
                 self._forget()
                 return
             self._text.clear()
-            self._failure = self._too_long(frames)
+            self._failure = self._too_long_error(frames)
             raise self._failure
 
     def _is_whole_after_line(self) -> bool:

@@ -82,9 +82,9 @@ class LengthDecoder(Decoder):
             return
         self._wanted = int(line)
         if self._wanted > self._max_frame_bytes and self._skips:
-            self._skipped = self._skipping()
+            self._skipped = self._begin_skipping()
         elif self._wanted > self._max_frame_bytes:
-            self._failure = self._too_long([])
+            self._failure = self._too_long_error([])
 
 
 class RawDecoder(Decoder):
@@ -94,12 +94,12 @@ class RawDecoder(Decoder):
 
     def feed(self, data: bytes) -> list[Body]:
         if len(data) > self._max_frame_bytes and self._skips:
-            skipped = self._skipping()
+            skipped = self._begin_skipping()
             skipped.add(data)
             return [skipped.result(is_whole=True)]
         if self._failed or len(data) > self._max_frame_bytes:
             self._failed = True
-            raise self._too_long([])
+            raise self._too_long_error([])
         return [text_or_bytes(data)] if data else []
 
 

@@ -9,7 +9,7 @@ import enum
 from collections.abc import Sequence
 from typing import Any
 
-from handlers.framing.events import JsonPath, at, parse_json
+from handlers.framing.events import JsonPath, parse_json, value_at_path
 from handlers.framing.frames import Frame
 from handlers.values import dataclass
 
@@ -57,12 +57,12 @@ class Mark:
     count: JsonPath | None = None
 
     @property
-    def reads_json(self) -> bool:
+    def needs_json(self) -> bool:
         """Whether the mark reads the body."""
         return bool(self.json or self.absent)
 
     @property
-    def names_a_value(self) -> bool:
+    def has_required_value(self) -> bool:
         """Whether it names what a frame must hold, rather than only where something must be."""
         return self.event is not None or self.data is not None or any(value != ANYTHING for _, value in self.json)
 
@@ -76,9 +76,11 @@ class Mark:
             return False
         if self.data is not None and frame.data != self.data:
             return False
-        if self.absent and not (isinstance(body, dict | list) and not any(at(body, path)[0] for path in self.absent)):
+        if self.absent and not (
+            isinstance(body, dict | list) and not any(value_at_path(body, path)[0] for path in self.absent)
+        ):
             return False
-        return all(_holds(body, path, value) for path, value in self.json)
+        return all(_has_value(body, path, value) for path, value in self.json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +90,16 @@ class Marks:
     `names` are those that an event must have to fit any mark; None if it may have any.
     """
 
-    of: tuple[tuple[Kind, Mark], ...] = ()
+    pairs: tuple[tuple[Kind, Mark], ...] = ()
     read_json: bool = False
     read_comments: bool = False
     names: frozenset[str] | None = None
 
     def kind(self, frame: Frame) -> Kind:
         """Returns the kind of `frame`; the body is parsed as JSON only if a mark reads it."""
-        if self.of and (self.names is None or (frame.name or "message") in self.names):
+        if self.pairs and (self.names is None or (frame.name or "message") in self.names):
             body = parse_json(frame.data) if self.read_json and not frame.is_comment else None
-            for kind, mark in self.of:
+            for kind, mark in self.pairs:
                 if mark.fits(frame, body):
                     return kind
         return Kind.COMMENT if frame.is_comment else Kind.EVENT
@@ -105,27 +107,27 @@ class Marks:
     def first(self, kind: Kind, frame: Frame) -> Mark | None:
         """The first mark of this kind that `frame` fits."""
         body = parse_json(frame.data) if self.read_json and not frame.is_comment else None
-        return next((mark for of, mark in self.of if of is kind and mark.fits(frame, body)), None)
+        return next((mark for of, mark in self.pairs if of is kind and mark.fits(frame, body)), None)
 
-    def lost(self, frame: Frame) -> int | None:
+    def lost_count(self, frame: Frame) -> int | None:
         """Returns how many events an announced loss has; None if it gives no number."""
         mark = self.first(Kind.LOSS, frame)
-        value = None if mark is None or mark.count is None else at(parse_json(frame.data), mark.count)[1]
+        value = None if mark is None or mark.count is None else value_at_path(parse_json(frame.data), mark.count)[1]
         return value if type(value) is int and 0 <= value <= MOST_LOST else None
 
 
-def marks(kinds: Sequence[tuple[Kind, Mark]]) -> Marks:
+def make_marks(kinds: Sequence[tuple[Kind, Mark]]) -> Marks:
     """The marks in this order."""
     names = {mark.event for _, mark in kinds}
     return Marks(
         tuple(kinds),
-        read_json=any(mark.reads_json for _, mark in kinds),
+        read_json=any(mark.needs_json for _, mark in kinds),
         read_comments=any(mark.comment is not None for _, mark in kinds),
         names=None if None in names or not kinds else frozenset(name for name in names if name is not None),
     )
 
 
-def _holds(body: Any, path: JsonPath, value: Value) -> bool:
-    there, at_path = at(body, path)
+def _has_value(body: Any, path: JsonPath, value: Value) -> bool:
+    there, at_path = value_at_path(body, path)
     # True equals 1 in Python, but not in JSON.
     return there and (value == ANYTHING or (at_path == value and isinstance(at_path, bool) == isinstance(value, bool)))

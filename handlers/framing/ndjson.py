@@ -41,13 +41,13 @@ class NdjsonDecoder(Decoder):
         if len(data) > self._free_bytes:
             return self._one_by_one(data)
         if self._line:
-            return self._joined(data)
+            return self._feed_within_line(data)
         if data.find(b"\n") == len(data) - 1 >= 0:
             # Most reads are one line, while the upstream is slower than we are: nothing needs to be cut.
             try:
                 text = data.decode()
             except UnicodeDecodeError:
-                return _visible(data[:-1])
+                return _content_of(data[:-1])
             if "\r" not in text and not text.isspace():
                 return [text[:-1]]
         end = data.rfind(b"\n") + 1
@@ -61,14 +61,14 @@ class NdjsonDecoder(Decoder):
         self._line = b""
         return len(tail) + (0 if self._is_blank else self._skipped_bytes) + self._head.held_bytes
 
-    def _joined(self, data: bytes) -> Sequence[Body]:
+    def _feed_within_line(self, data: bytes) -> Sequence[Body]:
         """As `feed`, for bytes that begin inside a line."""
         first = data.find(b"\n")
         if first < 0:
             self._hold(data)
             return []
         self._line += data[:first]  # a long line is a bytearray, so it is not copied
-        lines = _visible(self._line)
+        lines = _content_of(self._line)
         self._line = b""
         end = data.rfind(b"\n") + 1
         if first + 1 < end:
@@ -98,7 +98,7 @@ class NdjsonDecoder(Decoder):
             if self._continues():
                 self._add(b"\n" + piece)
             else:
-                lines += self._ended()
+                lines += self._end_line()
                 self._line = piece
         self._check(lines)
         is_free = self._has_begun and self._skipped is None and not self._joins
@@ -131,23 +131,23 @@ class NdjsonDecoder(Decoder):
         if self._failed or length > self._max_frame_bytes:
             line, self._line = self._line, b""
             if self._skips:
-                self._skipped, self._is_blank = self._skipping(b"\r"), True
+                self._skipped, self._is_blank = self._begin_skipping(b"\r"), True
                 self._skip(line)
                 return
             self._failed = True
             self._free_bytes = -1
-            raise self._too_long(lines)
+            raise self._too_long_error(lines)
 
     def _skip(self, piece: bytes | bytearray) -> None:
         assert self._skipped is not None
         self._is_blank = self._is_blank and not piece.strip(BLANK)
         self._skipped.add(piece)
 
-    def _ended(self) -> list[Body]:
+    def _end_line(self) -> list[Body]:
         """The content of the line that has just ended."""
         skipped, self._skipped = self._skipped, None
         if skipped is None:
-            return _visible(self._line)
+            return _content_of(self._line)
         return [] if self._is_blank else [skipped.result(is_whole=True)]
 
 
@@ -173,13 +173,13 @@ def _lines(data: bytes, begin: int, end: int) -> Sequence[Body]:
         bodies: list[Body] = []
         while begin < end:
             stop = data.find(b"\n", begin)
-            bodies += _visible(data[begin:stop])
+            bodies += _content_of(data[begin:stop])
             begin = stop + 1
         return bodies
     try:
         text = data[begin:end].decode()
     except UnicodeDecodeError:
-        return [body for line in data[begin : end - 1].split(b"\n") for body in _visible(line)]
+        return [body for line in data[begin : end - 1].split(b"\n") for body in _content_of(line)]
     if "\r" in text:
         text = text.replace("\r\n", "\n")
     lines = text.split("\n")
@@ -188,7 +188,7 @@ def _lines(data: bytes, begin: int, end: int) -> Sequence[Body]:
     return lines if all(map(str.strip, lines)) else [line for line in lines if line.strip(" \t\r")]
 
 
-def _visible(line: bytes | bytearray) -> list[Body]:
+def _content_of(line: bytes | bytearray) -> list[Body]:
     """Returns the content of a line without its LF; nothing if it is a heartbeat."""
     try:
         text = line.decode()

@@ -20,7 +20,7 @@ class LongNumber(float):
     text: str
 
 
-def fraction(text: str) -> float:
+def parse_fraction(text: str) -> float:
     """Returns the number that a JSON text with a point or a power spells; as a LongNumber if a double loses digits."""
     double = float(text)
     has_power = "e" in text or "E" in text
@@ -33,10 +33,10 @@ def fraction(text: str) -> float:
 
 def is_exact(text: str, double: float) -> bool:
     """Returns whether the shortest text of the double is the same number as `text`."""
-    return parts(text) == parts(repr(double))
+    return normalized(text) == normalized(repr(double))
 
 
-def parts(text: str) -> tuple[str, int]:
+def normalized(text: str) -> tuple[str, int]:
     """Returns sign and digits without zeros at either end, and the power of ten: equal only for equal numbers."""
     mantissa, _, power = text.lower().partition("e")
     whole, _, fraction = mantissa.lstrip("-").partition(".")
@@ -47,10 +47,10 @@ def parts(text: str) -> tuple[str, int]:
     return "-" * mantissa.startswith("-") + short, int(power or 0) - len(fraction) + len(digits) - len(short)
 
 
-raw_decode = json.JSONDecoder(parse_float=fraction).raw_decode
+raw_decode = json.JSONDecoder(parse_float=parse_fraction).raw_decode
 """Reads the value that begins at an index; blanks before it are an error."""
 
 
 def loads(text: str | bytes) -> Any:
     """Returns the value of a JSON text; raises ValueError or RecursionError if there is none."""
-    return json.loads(text, parse_float=fraction)
+    return json.loads(text, parse_float=parse_fraction)

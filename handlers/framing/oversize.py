@@ -47,7 +47,7 @@ class Oversize:
         return f"longer than {bound}: {self.size_bytes} bytes{until}"
 
 
-class Skipping:
+class SkippedFrame:
     """One frame that is being skipped; bytes of `trailing` at its end do not belong to it.
 
     More than 64 KB of them in a row do belong to it, because they could not be kept until its end. With a smaller
@@ -114,20 +114,20 @@ class BufferBudget:
         return sum(self._held.values())
 
     @property
-    def sure_bytes(self) -> int:
+    def assured_bytes(self) -> int:
         """Returns how many bytes each stream may hold, whatever the others do."""
         return self._total_bytes // 2 // max(1, self._count(), len(self._held))
 
     def most_bytes(self, stream: str) -> int:
         """Returns how many bytes the stream may hold now; never less than it holds."""
-        sure_bytes, own_bytes = self.sure_bytes, self._held.get(stream, 0)
+        sure_bytes, own_bytes = self.assured_bytes, self._held.get(stream, 0)
         others = [held_bytes for one, held_bytes in self._held.items() if one != stream]
         rest_bytes = self._total_bytes - sure_bytes * max(1, self._count(), len(self._held))
         rest_bytes -= sum(max(0, held_bytes - sure_bytes) for held_bytes in others)
         most_bytes = min(sure_bytes + max(0, rest_bytes) // 2, self._total_bytes - sum(others))
         return max(own_bytes, most_bytes)
 
-    def holds(self, stream: str, held_bytes: int) -> None:
+    def set_held(self, stream: str, held_bytes: int) -> None:
         """Records how many bytes the stream holds from now on."""
         if held_bytes:
             self._held[stream] = held_bytes

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from handlers.framing.events import JsonPath, at, has_too_many_values, parse_json
+from handlers.framing.events import JsonPath, has_too_many_values, parse_json, value_at_path
 from handlers.framing.frames import Body
 from handlers.framing.marks import Value
 from handlers.framing.oversize import Oversize
@@ -30,27 +30,27 @@ class Keep:
     path: JsonPath | None = None
     values: frozenset[tuple[bool, Value]] = frozenset()
 
-    def takes_name(self, name: str | None) -> bool:
+    def is_name_kept(self, name: str | None) -> bool:
         """Whether an event of this name may be kept."""
         return not self.names or (name or "message") in self.names
 
     def fits(self, name: str | None, body: Any) -> bool:
         """Whether an event of this name is kept; `body` is its JSON value, None if it is not JSON."""
-        if not self.takes_name(name):
+        if not self.is_name_kept(name):
             return False
         if self.path is None:
             return True
-        there, value = at(body, self.path)
+        there, value = value_at_path(body, self.path)
         if not there or not self.values:
             return there
         return isinstance(value, str | int | float) and (isinstance(value, bool), value) in self.values
 
 
-def keeps(rules: Iterable[Keep], name: str | None, data: Body) -> bool:
+def is_kept(rules: Iterable[Keep], name: str | None, data: Body) -> bool:
     """Whether any of the rules keeps the event."""
     if any(rule.fits(name, None if rule.path is None else parse_json(data)) for rule in rules):
         return True
-    is_undecided = any(rule.path is not None and rule.takes_name(name) for rule in rules)
+    is_undecided = any(rule.path is not None and rule.is_name_kept(name) for rule in rules)
     return is_undecided and parse_json(data) is None and is_beyond_reading(data)
 
 

@@ -26,18 +26,18 @@ from handlers.framing.events import (
     JsonPath,
     Rule,
     StreamEvent,
-    at,
-    compact,
+    compact_json,
     cursor_after,
-    cursor_at,
-    fitting,
+    cursor_at_path,
+    fit_sort_key,
     has_too_many_values,
-    hashed,
-    named_by,
+    hash_key,
+    key_text,
     parse_json,
     parse_path,
     remember,
-    text_at,
+    text_at_path,
+    value_at_path,
 )
 from handlers.framing.frames import Frame
 from handlers.framing.marks import Mark
@@ -104,7 +104,7 @@ class Split:
         length = len(self.path.steps)
         return path.steps[:length] == self.path.steps and path.steps[length : length + 1] in ((0,), (-1,))
 
-    def shares(self, key: Rule) -> bool:
+    def is_shared_key(self, key: Rule) -> bool:
         """Whether `key` is the same for all elements of a frame, so that they would be one event."""
         return not isinstance(key, str) and not self._leads_into_element(key)
 
@@ -119,7 +119,7 @@ class Split:
     def _leads_into_element(self, key: JsonPath | tuple[JsonPath, ...]) -> bool:
         return any(self.is_of_element(path) for path in ((key,) if isinstance(key, JsonPath) else key))
 
-    def batch(self, frame: Frame) -> Batch | None:
+    def elements_of(self, frame: Frame) -> Batch | None:
         """Returns the elements of `frame`, None if it has no list of them. `parse_json` need not parse it again."""
         text = frame.data
         if frame.is_comment or not isinstance(text, str) or has_too_many_values(text):
@@ -136,11 +136,11 @@ class Split:
 
     def has_list(self, frame: Frame) -> bool:
         """Whether a frame that was not taken apart has a list at the path."""
-        return isinstance(at(parse_json(frame.data), self.path)[1], list)
+        return isinstance(value_at_path(parse_json(frame.data), self.path)[1], list)
 
-    def alone(self, body: Any) -> Iterator[Any]:
+    def single_element_bodies(self, body: Any) -> Iterator[Any]:
         """Yields, for each element of a frame, its body as if it had only this one: use it before the next comes."""
-        elements = at(body, self.path)[1]
+        elements = value_at_path(body, self.path)[1]
         alone: list[Any] = [None]
         shown = _with_list(body, self.path.steps, alone) if isinstance(elements, list) else body
         for alone[0] in elements if isinstance(elements, list) else ():
@@ -163,19 +163,19 @@ class Split:
         inner = cursor if isinstance(cursor, JsonPath) and self.is_of_element(cursor) else None
         cursors: list[str | None] = []
         events = []
-        for place, (body, text) in enumerate(zip(self.alone(batch.body), batch.texts, strict=True)):
-            name = text_at(body, self.name) if self.name is not None else None
+        for place, (body, text) in enumerate(zip(self.single_element_bodies(batch.body), batch.texts, strict=True)):
+            name = text_at_path(body, self.name) if self.name is not None else None
             name = frame.name if name is None else name
             if inner is not None:
-                cursors.append(cursor_at(body, inner))
+                cursors.append(cursor_at_path(body, inner))
             if keep and not any(rule.fits(name, body) for rule in keep):
                 events.append(StreamEvent(LEFT_OUT, text, None, name, None, received_at_ms))
                 continue
             if isinstance(key, str):
-                named = compact([frame.id, place]) if key == "id" and frame.id is not None else None
+                named = compact_json([frame.id, place]) if key == "id" and frame.id is not None else None
             else:
-                named = named_by(body, key)
-            own_key = fitting(named) or hashed(Frame(text, name=name))
+                named = key_text(body, key)
+            own_key = fit_sort_key(named) or hash_key(Frame(text, name=name))
             events.append(StreamEvent(own_key, before + text + after, frame.id, name, None, received_at_ms))
         is_unfinished = any(mark.fits(frame, batch.body) for mark in self.unfinished)
         if inner is None:
@@ -184,11 +184,11 @@ class Split:
             return events
         return [
             event if passed is None else event._replace(cursor=passed)
-            for event, passed in zip(events, _passed(cursors, is_unfinished), strict=True)
+            for event, passed in zip(events, _passable_cursors(cursors, is_unfinished), strict=True)
         ]
 
 
-def _passed(cursors: Sequence[str | None], is_unfinished: bool) -> list[str | None]:
+def _passable_cursors(cursors: Sequence[str | None], is_unfinished: bool) -> list[str | None]:
     """Returns the cursors that may be passed: only the last of consecutive equal ones."""
     passed: list[str | None] = []
     following = None
@@ -214,14 +214,14 @@ def _around(kept: Mapping[str, Any], steps: Sequence[str | int]) -> tuple[str, s
     name, *further = steps
     inner = kept.get(str(name), {})
     before, after = _around(inner, further)
-    beside = "".join(f"{json.dumps(other)}:{_spelled(one)}," for other, one in kept.items() if other != name)
+    beside = "".join(f"{json.dumps(other)}:{_to_text(one)}," for other, one in kept.items() if other != name)
     return f"{{{beside}{json.dumps(name)}:{before}", f"{after}}}"
 
 
-def _spelled(kept: str | Mapping[str, Any]) -> str:
+def _to_text(kept: str | Mapping[str, Any]) -> str:
     if isinstance(kept, str):
         return kept
-    return "{" + ",".join(f"{json.dumps(name)}:{_spelled(one)}" for name, one in kept.items()) + "}"
+    return "{" + ",".join(f"{json.dumps(name)}:{_to_text(one)}" for name, one in kept.items()) + "}"
 
 
 def _skip(text: str, at: int) -> int:

@@ -197,12 +197,12 @@ class SseDecoder(Decoder):
             self._failed = True
             self._line.clear()
             self._forget_block()
-            raise self._too_long(frames)
+            raise self._too_long_error(frames)
         if self._line.startswith(b":"):
             # A comment is not part of a block: only its beginning is needed.
             self._cut_line(max(1, min(self._head_bytes, self._max_frame_bytes - self._block_bytes)))
             return
-        self._skipped, self._has_data = self._skipping(), False
+        self._skipped, self._has_data = self._begin_skipping(), False
         for text in self._data:
             self._begin_data(text.encode())
         self._data = []

@@ -4,9 +4,9 @@
     01 03 "hel"  89 00  80 02 "lo"  the same in two fragments, with a ping between them
 
 A message is a frame in the sense of handlers/framing/frames.py, whose invariant the decoder keeps; a wire frame is a
-part of one. Besides messages it collects what the caller must answer: `pings` and `ended`. Anything that the server
-must not send raises `BadMessage`, with the code for the close. A text must be UTF-8, up to `max_frame_bytes`; the first
-invalid byte raises, even if the rest of the message has not come.
+part of one. Besides messages it collects what the caller must answer: `pings` and `close_frame`. Anything that the
+server must not send raises `BadMessage`, with the code for the close. A text must be UTF-8, up to `max_frame_bytes`;
+the first invalid byte raises, even if the rest of the message has not come.
 """
 
 import codecs
@@ -35,7 +35,7 @@ _PIECE_BYTES = 64 * 1024
 _BOMB_RATIO, _BOMB_BYTES = 100, 64 * 1024 * 1024
 
 
-class Ended(NamedTuple):
+class CloseFrame(NamedTuple):
     """A close frame: its code (1005 if it has none) and its reason."""
 
     code: int
@@ -80,7 +80,7 @@ class WebSocketDecoder(Decoder):
     def __init__(self, max_frame_bytes: int, *, comments: bool = False, skips: bool = False) -> None:
         super().__init__(max_frame_bytes, comments=comments, skips=skips)
         self.pings: deque[bytes] = deque(maxlen=MOST_PINGS)
-        self.ended: Ended | None = None
+        self.close_frame: CloseFrame | None = None
         self._held = b""  # the head of a wire frame, or a control frame, that is incomplete
         self._opcode = CONTINUATION  # of the message that has begun; CONTINUATION if none has
         self._is_last = False  # whether its wire frame is the last
@@ -90,7 +90,7 @@ class WebSocketDecoder(Decoder):
         self._utf8 = codecs.getincrementaldecoder("utf-8")()  # of a text that came in parts
         self._wire_bytes = 0  # of the message, as they came; of its heads the first
         self._unpacked_bytes = 0
-        self._deflate: Inflating | None = None
+        self._deflate: Inflater | None = None
         self._failure: FramingError | None = None
 
     @property
@@ -103,14 +103,14 @@ class WebSocketDecoder(Decoder):
             return False
         return self._opcode != CONTINUATION or (bool(self._held) and self._held[0] & 0x0F < CLOSE)
 
-    def opens(self, headers: Mapping[str, str]) -> None:
+    def take_headers(self, headers: Mapping[str, str]) -> None:
         extension = headers.get("sec-websocket-extensions", "")
         if extension.partition(";")[0].strip().lower() == DEFLATE:
-            self._deflate = Inflating("server_no_context_takeover" in extension.lower())
+            self._deflate = Inflater("server_no_context_takeover" in extension.lower())
 
     def feed(self, data: bytes) -> list[Body]:
         messages: list[Body] = []
-        if self._failure is None and self.ended is None:
+        if self._failure is None and self.close_frame is None:
             try:
                 self._cut(self._held + data if self._held else data, messages)
             except FramingError as failure:
@@ -148,7 +148,7 @@ class WebSocketDecoder(Decoder):
                 at = begin + size
                 continue
             after = self._begin(data, at)
-            if after < 0 or self.ended is not None:
+            if after < 0 or self.close_frame is not None:
                 at = at if after < 0 else end
                 break
             at = after
@@ -205,7 +205,7 @@ class WebSocketDecoder(Decoder):
             code = int.from_bytes(payload[:2], "big") if payload else NO_CODE
             if payload and (len(payload) < 2 or code not in _CODES):
                 raise BadMessage("the socket was closed with a code that must not be sent")
-            self.ended = Ended(code, _text(payload[2:]))
+            self.close_frame = CloseFrame(code, _text(payload[2:]))
 
     # --- the payload of a message -------------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class WebSocketDecoder(Decoder):
         if self._left == 0:
             self._left = -1
         if is_end:
-            messages.append(self._whole())
+            messages.append(self._whole_message())
             self._forget_message()
 
     def _add(self, part: bytes) -> None:
@@ -236,8 +236,8 @@ class WebSocketDecoder(Decoder):
             _text(part[:fits], self._utf8)
         if self._skipped is None and len(part) > fits:
             if not self._skips:
-                raise self._too_long([])
-            self._skipped = self._skipping()
+                raise self._too_long_error([])
+            self._skipped = self._begin_skipping()
             self._skipped.add(self._message)
             self._message = bytearray()
         if self._skipped is not None:
@@ -245,7 +245,7 @@ class WebSocketDecoder(Decoder):
         else:
             self._message += part
 
-    def _whole(self) -> Body:
+    def _whole_message(self) -> Body:
         if self._skipped is not None:
             # Both numbers count the whole message, so it does not matter how the bytes were cut.
             is_long = self._unpacked_bytes > max(self._own_bytes, self._max_frame_bytes)
@@ -270,7 +270,7 @@ def _text(data: bytes | bytearray, part_of: codecs.IncrementalDecoder | None = N
         raise BadMessage("a text of the socket is not UTF-8", NOT_UTF8) from None
 
 
-class Inflating:
+class Inflater:
     """Decompresses the messages of one connection; with `forgets` each is compressed by itself."""
 
     def __init__(self, forgets: bool) -> None:

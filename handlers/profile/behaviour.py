@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from handlers.connection.backoff import FailureKind, Pace
 from handlers.connection.inputs import MOST_PARTITIONS, Order
-from handlers.framing.decoders import Framing, decoder
-from handlers.framing.events import OnConflict, Rule, StreamEvent, cursor_after, cursor_at, parse_json, to_event
+from handlers.framing.decoders import Framing, make_decoder
+from handlers.framing.events import OnConflict, Rule, StreamEvent, cursor_after, cursor_at_path, parse_json, to_event
 from handlers.framing.frames import Decoder, Frame
 from handlers.framing.marks import Kind, Marks
 from handlers.profile.addresses import ProfileError, check_stream_id, fill_address, need_name, part_ids
@@ -179,7 +179,7 @@ class Profile:
     def decoder(self) -> Decoder:
         """Returns a new decoder for one connection."""
         skips = self.oversize == "dead-letter"
-        return decoder(self.framing, self.max_frame_bytes, comments=self.marks.read_comments, skips=skips)
+        return make_decoder(self.framing, self.max_frame_bytes, comments=self.marks.read_comments, skips=skips)
 
     def to_event(self, frame: Frame, received_at_ms: int) -> StreamEvent:
         """Returns the event of `frame` with this profile's dedup key and cursor."""
@@ -192,7 +192,7 @@ class Profile:
 
     def batch_events(self, frame: Frame, received_at_ms: int) -> list[StreamEvent] | None:
         """Returns the events of a batch, in order; None if the frame is not a batch."""
-        if (split := self.split) is None or (batch := split.batch(frame)) is None:
+        if (split := self.split) is None or (batch := split.elements_of(frame)) is None:
             return None
         if frame.name is None and self.marks.first(Kind.SNAPSHOT, frame) is not None:
             frame = frame._replace(name=Kind.SNAPSHOT.value)
@@ -202,9 +202,9 @@ class Profile:
         """Returns whether `frame`, an event that is not a batch, is stored."""
         if not self.keep:
             return True
-        from handlers.framing.selection import keeps
+        from handlers.framing.selection import is_kept
 
-        if keeps(self.keep, frame.name, frame.data):
+        if is_kept(self.keep, frame.name, frame.data):
             return True
         # The first element of a list that was not split does not stand for the others.
         split = self.split
@@ -221,13 +221,13 @@ class Profile:
             return cursor_after(frame, self.cursor) if kind is Kind.HEARTBEAT else None
         paths = (mark.cursor, None if is_resumed else mark.first_cursor)
         body = parse_json(frame.data)
-        cursors = (cursor_at(body, path) for path in paths if path is not None)
+        cursors = (cursor_at_path(body, path) for path in paths if path is not None)
         return next((cursor for cursor in cursors if cursor is not None), None)
 
     def oldest_place(self, frame: Frame) -> str | None:
         """Returns the oldest place that can be requested, if a frame that reports an expired cursor names it."""
         path = self.resume.oldest if self.resume is not None else None
-        return (cursor_at(parse_json(frame.data), path) or None) if path is not None else None
+        return (cursor_at_path(parse_json(frame.data), path) or None) if path is not None else None
 
     @property
     def key_conflict(self) -> OnConflict | None:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
-from handlers.framing.events import JsonPath, at, compact, parse_path, text_at
+from handlers.framing.events import JsonPath, compact_json, parse_path, text_at_path, value_at_path
 from handlers.framing.marks import Mark
 from handlers.framing.numbers import LongNumber
 from handlers.values import dataclass
@@ -92,10 +92,10 @@ def message_bytes(send: Any, cursor: str | None, fill: Callable[[str], str], rec
 def _json(value: Any) -> str:
     """Returns the value as compact JSON; a number of the upstream's keeps all its digits."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{compact(name)}:{_json(inner)}" for name, inner in value.items()) + "}"
+        return "{" + ",".join(f"{compact_json(name)}:{_json(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_json, value)) + "]"
-    return value.text if type(value) is LongNumber else compact(value)
+    return value.text if type(value) is LongNumber else compact_json(value)
 
 
 def _fill(value: Any, cursor: str | None, fill: Callable[[str], str], received: Any) -> Any:
@@ -117,7 +117,7 @@ def _value(place: str, cursor: str | None, received: Any) -> Any:
     """Returns what fills the place as a whole; None if there is nothing, or a list or an object."""
     if place.startswith("$"):
         path = parse_path(place)
-        value = None if path is None else at(received, path)[1]
+        value = None if path is None else value_at_path(received, path)[1]
         return value if isinstance(value, int | float) else _part(place, received) if isinstance(value, str) else None
     # A cursor that is a number is sent as one: nearly every feed counts with numbers.
     is_number = cursor and place == "cursor" and _NUMBER.fullmatch(cursor) and abs(int(cursor)) <= _MOST_NUMBER
@@ -126,7 +126,7 @@ def _value(place: str, cursor: str | None, received: Any) -> Any:
 
 def _part(place: str, received: Any) -> str | None:
     path = parse_path(place)
-    text = None if path is None else text_at(received, path)
+    text = None if path is None else text_at_path(received, path)
     return text if text is not None and len(text) <= MOST_PART_CHARACTERS else None
 
 

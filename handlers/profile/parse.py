@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from handlers.framing.decoders import FRAMINGS
-from handlers.framing.marks import Kind, Mark, marks
+from handlers.framing.marks import Kind, Mark, make_marks
 from handlers.profile import addresses, mark_fields, sections
 from handlers.profile.addresses import check_address, expand_variable
 from handlers.profile.behaviour import Profile
@@ -97,7 +97,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         headers=sections.headers(fields),
         body=sections.body(fields, values["method"], resume),
         statuses=sections.statuses(fields),
-        marks=marks(marked),
+        marks=make_marks(marked),
         backoff=sections.backoff(fields),
         resume=resume,
         split=split,
@@ -251,7 +251,7 @@ def _check_together(fields: Fields, profile: Profile, marked: Sequence[Mark], ha
         if profile.split.keep and profile.on_conflict != "first":
             why = "only without split.keep: the kept parts differ between deliveries"
             fields.add_problem("on_conflict", f'can be "{profile.on_conflict}" {why}')
-        if profile.split.shares(profile.key):
+        if profile.split.is_shared_key(profile.key):
             example = f"{profile.split.path.text}[*].id"
             fields.add_problem(
                 "key", f'must have a path into the element, such as "{example}", or all elements would have one key'

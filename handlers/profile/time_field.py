@@ -8,7 +8,7 @@ The instant is by the upstream's clock, and is compared only with other instants
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
-from handlers.framing.events import JsonPath, at, parse_json
+from handlers.framing.events import JsonPath, parse_json, value_at_path
 from handlers.framing.frames import Body
 from handlers.profile.checked_fields import A_PATH, Fields, Form, choice
 from handlers.values import dataclass
@@ -34,7 +34,7 @@ class OwnTime:
 
     def parsed_event_ms(self, body: Any) -> int | None:
         """As `event_ms`, for a body that is parsed already."""
-        return None if self.path is None else self.instant_ms(at(body, self.path)[1])
+        return None if self.path is None else self.instant_ms(value_at_path(body, self.path)[1])
 
     @property
     def step_ms(self) -> int:

@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from handlers.framing.decoders import FRAMINGS
-from handlers.framing.events import compact
+from handlers.framing.events import compact_json
 from handlers.profile import addresses
 from handlers.profile.addresses import ProfileError, fill_places, places_in, quote_value, with_query
 from handlers.profile.behaviour import Profile
@@ -146,7 +146,7 @@ def _body(profile: Profile, text: str, stream_id: str, place: str | None, secret
         # A number stays a number; anything else is a text, which protobuf's JSON also accepts for its large numbers.
         is_number = isinstance(inner.get(last), int) and place.isascii() and place.isdigit()
         inner[last] = int(place) if is_number else place
-    return compact(whole).encode()
+    return compact_json(whole).encode()
 
 
 def fill_json(value: Any, stream_id: str, secrets: Secrets) -> Any:

@@ -17,7 +17,7 @@ from handlers.api.connection_records import Connection
 from handlers.connection.gap_record import DELIVERED, REPAIRED, Gap, Interval, Repair, covers
 from handlers.connection.inputs import Layout
 from handlers.connection.spending import OVER_BUDGET
-from handlers.framing.events import StreamEvent, hashed
+from handlers.framing.events import StreamEvent, hash_key
 from handlers.framing.frames import Frame
 from handlers.profile.repair_field import Repair as Field
 from handlers.repair.proof import IDS_RESTARTED, Border, Borders, current_repair, restart_repair
@@ -124,4 +124,4 @@ def _borders(field: Field, each: int, events: Iterable[StoredEvent]) -> tuple[Bo
 
 def is_named(event: StoredEvent | StreamEvent) -> bool:
     """Returns whether the upstream named the event; no address has a notice that lies under its own hash."""
-    return event.data is None or event.key != hashed(Frame(event.data, event.id, event.name))
+    return event.data is None or event.key != hash_key(Frame(event.data, event.id, event.name))

@@ -13,7 +13,15 @@ from typing import Any, NamedTuple, get_args
 from urllib.parse import unquote, urljoin
 
 from handlers.connection.gap_record import Repair as Walk
-from handlers.framing.events import JsonPath, StreamEvent, at, has_too_many_values, named_by, parse_json, text_at
+from handlers.framing.events import (
+    JsonPath,
+    StreamEvent,
+    has_too_many_values,
+    key_text,
+    parse_json,
+    text_at_path,
+    value_at_path,
+)
 from handlers.framing.frames import Frame
 from handlers.framing.splitting import MOST_ELEMENTS, Batch
 from handlers.profile.addresses import origin_of, with_query
@@ -103,11 +111,11 @@ def has_more_items(repair: Repair, answer: Fetched) -> bool:
         return True
     body, steps = parse_json(answer.body.decode("utf-8-sig")), repair.split.path.steps
     # The objects around the list, and those beside it, such as "paging".
-    around = [at(body, JsonPath("", steps[:length]))[1] for length in range(len(steps))]
+    around = [value_at_path(body, JsonPath("", steps[:length]))[1] for length in range(len(steps))]
     beside = [value for one in around for value in one.values() if isinstance(value, dict)]
     says: list[tuple[str, Any]] = [(name, int(text)) for name, text in headers.items() if text.isdecimal()]
     says += [member for one in (*around, *beside) for member in one.items()]
-    count = len(at(body, repair.split.path)[1] or ())
+    count = len(value_at_path(body, repair.split.path)[1] or ())
     for name, value in says:
         letters = "".join(filter(str.isalpha, name.lower()))
         if value and _MORE.fullmatch(letters):
@@ -124,28 +132,28 @@ def read(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int)
     except UnicodeDecodeError:
         raise BadPage("the answer is not UTF-8") from None
     frame = Frame(text)
-    batch = repair.split.batch(frame)
+    batch = repair.split.elements_of(frame)
     if batch is None:
         body = parse_json(text)
-        found = at(body, repair.split.path)[1]
+        found = value_at_path(body, repair.split.path)[1]
         # Go's encoding/json spells an empty list so.
         batch = Batch(body, [], {}) if _is_null(body, repair.split.path) else None
     if batch is None:
         if has_too_many_values(text) or (isinstance(found, list) and len(found) > MOST_ELEMENTS):
             raise BadPage("the page has more values than a function can hold")
         raise BadPage(f"the answer is not JSON with a list at {repair.split.path.text}")
-    bodies = repair.split.alone(batch.body)
-    if batch.texts and not isinstance(repair.key, str) and all(named_by(one, repair.key) is None for one in bodies):
+    bodies = repair.split.single_element_bodies(batch.body)
+    if batch.texts and not isinstance(repair.key, str) and all(key_text(one, repair.key) is None for one in bodies):
         # Each would be stored again, under its hash.
         raise BadPage("no item has the key that the profile names")
     events = repair.split.events(frame, batch, now_ms, key=repair.key, cursor=None)
-    times = [repair.time.parsed_event_ms(value) for value in at(batch.body, repair.split.path)[1] or ()]
+    times = [repair.time.parsed_event_ms(value) for value in value_at_path(batch.body, repair.split.path)[1] or ()]
     return Page(events, times, _next(repair, address, pages, answer, batch.body, len(events)))
 
 
 def _is_null(body: object, path: JsonPath) -> bool:
     """Returns whether there is null at the path, rather than nothing."""
-    owner = at(body, JsonPath("", path.steps[:-1]))[1]
+    owner = value_at_path(body, JsonPath("", path.steps[:-1]))[1]
     return isinstance(owner, dict) and path.steps != () and owner.get(path.steps[-1], "") is None
 
 
@@ -203,7 +211,9 @@ def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: objec
         is_last = not items or items < named.step
         return "" if is_last else numbered(repair, address, pages + 1)
     if named.cursor is not None:
-        place = text_at(body, named.cursor) or "" if at(body, named.cursor)[1] else ""  # 0 and false are none.
+        place = (
+            text_at_path(body, named.cursor) or "" if value_at_path(body, named.cursor)[1] else ""
+        )  # 0 and false are none.
     else:
         place = link_target((answer.headers or {}).get("link", ""), named.link)
     if not place:

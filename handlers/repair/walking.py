@@ -23,7 +23,7 @@ from typing import Any
 
 from handlers.connection.gap_record import NO_ORDER, REPAIRED, UP, Gap, Interval, Repair
 from handlers.connection.inputs import Written
-from handlers.framing.selection import keeps
+from handlers.framing.selection import is_kept
 from handlers.profile.addresses import ProfileError
 from handlers.repair import pages, proof
 from handlers.repair.gap_ports import GapPorts, TakenOver, Unstorable
@@ -194,7 +194,7 @@ class _Walk:
             for at in range(first, last)
             if events[at].key not in known
             and (read.times[at] or 0) <= later_ms
-            and (not keep or keeps(keep, events[at].name, events[at].data))
+            and (not keep or is_kept(keep, events[at].name, events[at].data))
         ]
         if wanted:
             events = [read.events[at] for at in wanted]

@@ -263,7 +263,7 @@ class _Function:
         if what.next_step is NextStep.RELIEVED:
             self.store.forget(stream)
         self._causes[stream] = what.report.outcome
-        self._budget.holds(stream, 0)
+        self._budget.set_held(stream, 0)
         self._roster.mark_ended(stream, what.next_step)
         if what.next_step is NextStep.OVER:
             self._group_tasks.add_over(stream)

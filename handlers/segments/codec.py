@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from handlers.framing.events import StreamEvent
-from handlers.framing.frames import encoded
+from handlers.framing.frames import utf8_pieces
 from handlers.framing.oversize import Oversize
 from handlers.values import dataclass
 
@@ -102,11 +102,11 @@ def pack(events: Sequence[StreamEvent], *, bodies: bool = True) -> bytes:
 
 def _pack_large(head: dict[str, Any], body: str | bytes) -> bytes:
     """As `pack`, for one event, piece by piece: a body of 16 MB does not fit into memory twice."""
-    head["size"] = [sum(map(len, encoded(body)))]
+    head["size"] = [sum(map(len, utf8_pieces(body)))]
     if isinstance(body, bytes):
         head["binary"] = [0]
     packer = zlib.compressobj(LEVEL)
-    packed = [packer.compress(_encode(head).encode() + b"\n"), *map(packer.compress, encoded(body)), packer.flush()]
+    packed = [packer.compress(_encode(head).encode() + b"\n"), *map(packer.compress, utf8_pieces(body)), packer.flush()]
     return b"".join(packed)
 
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from handlers.connection.epochs import Epochs
 from handlers.connection.inputs import Order
 from handlers.framing.events import OnConflict, StreamEvent
-from handlers.framing.frames import Body, encoded
+from handlers.framing.frames import Body, utf8_pieces
 from handlers.framing.oversize import Oversize
 from handlers.store import typed_values
 from handlers.store.typed_values import DAY_S, Item, expiry, read_int, read_text
@@ -145,7 +145,7 @@ def _expiry_folder(item: Item) -> str:
 
 def _sha256(body: str | bytes) -> str:
     digest = hashlib.sha256()
-    for piece in encoded(body):
+    for piece in utf8_pieces(body):
         digest.update(piece)
     return digest.hexdigest()
 
@@ -194,7 +194,7 @@ def _put_body(item: Item, data: Body) -> None:
 def _compress(data: str | bytes) -> tuple[bytes, int]:
     """Returns the body compressed by gzip, and the length of the original."""
     packer, packed, plain_bytes = zlib.compressobj(level=1, wbits=_GZIP), [], 0
-    for piece in encoded(data):
+    for piece in utf8_pieces(data):
         plain_bytes += len(piece)
         packed.append(packer.compress(piece))
     packed.append(packer.flush())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from handlers.framing.events import JsonPath, at, parse_json, text_at
+from handlers.framing.events import JsonPath, parse_json, text_at_path, value_at_path
 from handlers.profile.columns_field import Column
 from streamkeeper import dataframes
 
@@ -50,7 +50,7 @@ class ColumnTable:
         body = parse_json(event["data"]) if self.columns and event.get("data") is not None else None
         for name, path, kind in self.columns:
             row[name] = _convert_value(body, path, kind)
-            if row[name] is None and at(body, path)[0]:
+            if row[name] is None and value_at_path(body, path)[0]:
                 self.misfits[name] += 1
         return row
 
@@ -63,7 +63,7 @@ def make_table(columns: Iterable[Column], known: Mapping[str, str], sample: Iter
 
 
 def _infer_type(bodies: Iterable[Any], path: JsonPath) -> str:
-    values = [value for there, value in (at(body, path) for body in bodies) if there]
+    values = [value for there, value in (value_at_path(body, path) for body in bodies) if there]
     if values and all(isinstance(value, bool) for value in values):
         return "boolean"
     is_number = values and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
@@ -75,11 +75,11 @@ def _infer_type(bodies: Iterable[Any], path: JsonPath) -> str:
 
 
 def _convert_value(body: Any, path: JsonPath, kind: str) -> Any:
-    there, value = at(body, path)
+    there, value = value_at_path(body, path)
     if not there:
         return None
     if kind == "string":
-        return text_at(body, path)
+        return text_at_path(body, path)
     if kind == "boolean":
         return value if isinstance(value, bool) else None
     if isinstance(value, bool) or not isinstance(value, int | float | str):

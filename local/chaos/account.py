@@ -13,7 +13,7 @@ from handlers.store.event_items import stream_of
 from local.chaos.delivery_run import Delivery
 from local.chaos.deployments import QUEUE_URL, Version
 from local.simulation.dynamodb_expressions import Item
-from local.simulation.shared_tasks import not_at_all
+from local.simulation.shared_tasks import no_sleep
 from local.simulation.table_stream import TableStream
 from local.simulation.tables import Key, MemoryDynamoDB
 from local.simulation.unreliable_clients import UnreliableDynamoDB, UnreliableQueue
@@ -46,7 +46,7 @@ class Account:
             "events_table": self.events_table,
             "control_table": self.control_table,
             "dead_letter_queue_url": QUEUE_URL,
-            "sleep": not_at_all,
+            "sleep": no_sleep,
         }
         self.tables = MemoryDynamoDB(self.events_table, self.control_table, on_change=self._changed)
         self.dynamodb = UnreliableDynamoDB(self.clock, self.tables)
@@ -86,7 +86,7 @@ class Account:
 
     def _changed(self, table: str, key: Key, item: Item) -> None:
         if table == self.events_table:
-            self.stream.wrote(key, item)
+            self.stream.add_write(key, item)
         about = stream_of(item) if table == self.events_table else key[0]
         watch = self._watches.get(about) or self.watch_group(about)
         if watch is None:

@@ -36,7 +36,7 @@ class Counts:
     def is_dropped(self, number: int) -> bool:
         """Returns whether the event is not stored, because another one has its key."""
         is_missing = self._wire.drops and self.start_over and number not in self._stored
-        return is_missing and any(rival in self._stored for rival in self._wire.rivals(number))
+        return is_missing and any(rival in self._stored for rival in self._wire.events_with_same_key(number))
 
     def save(self, own: int, number: int, now_ms: int) -> None:
         """Records that a cursor was saved: its id, and the event that it means."""

@@ -70,7 +70,7 @@ def _stored(delivery: Delivery) -> dict[Name, _Stored]:
         for event in _events(write):
             name = stream_of(write.item), event.key
             if event.dead_letter is None and name not in stored:
-                stored[name] = _Stored(event, name, write.at_ms, shard.of, write.key[0])
+                stored[name] = _Stored(event, name, write.at_ms, shard.lineage, write.key[0])
     return stored
 
 

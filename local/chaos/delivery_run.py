@@ -89,14 +89,14 @@ class Lambda:
             tables=self._tables,
             batch=delivery.plan.batch_size,
         )
-        self.virtual.loses = lambda: self._sinks.holds("lost bells")
+        self.virtual.loses = lambda: self._sinks.is_affected("lost bells")
 
     def run(self, redeployed_ms: Iterable[int]) -> None:
         """Runs until everything is delivered, or Lambda has made too many calls."""
         for at_ms in redeployed_ms:
-            self.virtual.at(at_ms, self.virtual.restart)
+            self.virtual.schedule(at_ms, self.virtual.restart)
         for fault in self._of.plan.faults:
-            self.virtual.at(self._of.origin_ms + fault.at_ms, partial(self._begin, fault))
+            self.virtual.schedule(self._of.origin_ms + fault.at_ms, partial(self._begin, fault))
         self._sinks.now_ms = self._of.origin_ms
         for shard in self._of.shards:
             if shard.parent is None:
@@ -132,23 +132,23 @@ class Lambda:
                 self.virtual.delivery.note([write.record() for write in batch])
             except Killed:
                 self._of.say(f"killed at {len(batch)} records of shard {shard.number}")
-                self.virtual.died(None)
-                self.virtual.at(self._sinks.now_ms + POLL_MS, bring)
+                self.virtual.record_death(None)
+                self.virtual.schedule(self._sinks.now_ms + POLL_MS, bring)
                 return
             self._read(shard, place + len(batch))
 
-        self.virtual.at(max(self._sinks.now_ms, shard.writes[place].at_ms + POLL_MS), bring)
+        self.virtual.schedule(max(self._sinks.now_ms, shard.writes[place].at_ms + POLL_MS), bring)
 
     def _dead_letter(self, letter: Letter) -> bool:
         sinks = self._sinks
         sinks.step()
-        if sinks.holds("no queue", of_ten=6):
+        if sinks.is_affected("no queue", of_ten=6):
             return False
         self._of.letters.append((letter, sinks.now_ms))
         self._of.say(f"dead-letter message of {letter.stream_id} {letter.key}: {letter.reason}")
         sinks.step()
         # If the answer is lost, the message is sent again.
-        return not sinks.holds("no queue", of_ten=3)
+        return not sinks.is_affected("no queue", of_ten=3)
 
 
 def run(

@@ -29,7 +29,7 @@ from local.chaos.plans import Fault
 from local.chaos.schedule import Schedule
 from local.chaos.table_watch import GroupWatch
 from local.chaos.world import World
-from local.simulation.links import NotedSlot
+from local.simulation.links import RecordedSlot
 from local.simulation.slots import group_needs
 from local.simulation.slow_requests import VirtualPool
 from local.simulation.virtual_function import VirtualFunction, Waits
@@ -126,10 +126,10 @@ class Group(World):
                 raise InvalidRequest(f"there is no stream {stream!r}")
             return member.deployed[version - 1].profile
 
-        def slot_of(_profile: Profile, who: Invocation) -> NotedSlot:
+        def slot_of(_profile: Profile, who: Invocation) -> RecordedSlot:
             member = self._member(who.stream_id)
             assert member is not None, "its profile was read"
-            slot = NotedSlot(clock, function, who, member.upstream)
+            slot = RecordedSlot(clock, function, who, member.upstream)
             member.slots.append(slot)
             return slot
 

@@ -29,7 +29,7 @@ def is_doubtful(world: World, link: Link) -> bool:
     """Returns whether a connection may be of another count than its ids show, because its new events came late."""
     sent = link.sent[: link.written]
     brought = [n for n in sent if world.watch.brought_by.get(n) == link.fence]
-    return bool(brought) and all(world.wire.own(n) <= (link.sent_id or 0) for n in sent)
+    return bool(brought) and all(world.wire.own_number(n) <= (link.sent_id or 0) for n in sent)
 
 
 def starts_over(world: World, from_ms: int, to_ms: int) -> bool:
@@ -89,7 +89,7 @@ def _shows_few(world: World, link: Link) -> bool:
     own = {n for n in link.sent[: link.written] if world.watch.brought_by.get(n, link.fence) == link.fence}
     # If nothing followed the cursor, a new event leaves the gap open.
     leaves_open = is_doubtful(world, link) and link.function.died_ms is None
-    return sum(world.wire.own(n) <= (link.sent_id or 0) for n in own) < IN_A_ROW and not leaves_open
+    return sum(world.wire.own_number(n) <= (link.sent_id or 0) for n in own) < IN_A_ROW and not leaves_open
 
 
 def _rows(world: World) -> Iterator[list[tuple[Link, int]]]:
@@ -135,7 +135,7 @@ def _untold(world: World, row: list[tuple[Link, int]]) -> Iterator[tuple[int, st
 
 def _rival_ms(world: World, number: int) -> int:
     """Returns when the last event with the key of this one was stored."""
-    return max((world.watch.stored.get(rival, 0) for rival in world.wire.rivals(number)), default=0)
+    return max((world.watch.stored.get(rival, 0) for rival in world.wire.events_with_same_key(number)), default=0)
 
 
 def _noticed_over_ms(world: World, link: Link) -> int:

@@ -29,8 +29,8 @@ from local.chaos.schedule import Schedule
 from local.chaos.table_watch import Watch
 from local.simulation.chaotic_upstream import ChaoticUpstream
 from local.simulation.guarded_upstream import Guard
-from local.simulation.links import Link, NotedSlot
-from local.simulation.shared_tasks import answer_of, request, setter
+from local.simulation.links import Link, RecordedSlot
+from local.simulation.shared_tasks import answer_of, send_table_request, set_once
 from local.simulation.slots import stream_needs
 from local.simulation.slow_requests import SlowRequests
 from local.simulation.virtual_function import Task, VirtualFunction
@@ -75,7 +75,7 @@ class World:
         self.repairers: Repairers | None = None
         self.functions: list[VirtualFunction] = []
         # The slots of functions that may have opened the upstream, in the order in which these began.
-        self.slots: list[NotedSlot] = []
+        self.slots: list[RecordedSlot] = []
         self._settled: dict[VirtualFunction, asyncio.Future[Outcome | str]] = {}
         self.executions: list[Execution] = []
         self.successors: dict[str, Execution] = {}  # by the names under which executions started them
@@ -182,7 +182,7 @@ class World:
 
     async def _requested(self, call: TaskCall) -> Any:
         await self._on_its_way()
-        answer = request(self.dynamodb, call)
+        answer = send_table_request(self.dynamodb, call)
         await self._on_its_way()
         return answer
 
@@ -193,7 +193,7 @@ class World:
         if message["stream"] != self.stream:
             self.account.cross(f"{self.stream} reports an end of {message['stream']}")
         try:
-            return self.account.queue.take(message)
+            return self.account.queue.put(message)
         except (ClientError, BotoCoreError) as error:
             raise TaskFailure("Sqs.SdkClientException", str(error)) from None
 
@@ -235,7 +235,7 @@ class World:
         late_ms = late_ms if clock.now_ms() < until_ms else self._draws.randrange(20, 150)
         await clock.sleep_until(clock.now_ms() + late_ms)
         answer: asyncio.Future[Outcome | str] = asyncio.get_running_loop().create_future()
-        settle = setter(answer)
+        settle = set_once(answer)
         function = VirtualFunction(clock, self._task(call), settle)
         function.requests = SlowRequests(clock, self.dynamodb, function)
         self.functions.append(function)
@@ -255,7 +255,7 @@ class World:
 
     def _needs(self, function: VirtualFunction) -> Needs:
         """Returns the ports with which a function keeps the stream."""
-        slot = NotedSlot(self.clock, function, function.task.invocation, self.upstream)
+        slot = RecordedSlot(self.clock, function, function.task.invocation, self.upstream)
         self.slots.append(slot)
         return stream_needs(function, slot, self.version.profile, self._store, function.own_thread)
 
@@ -286,7 +286,7 @@ class World:
         if function.is_alive:
             function.kill(linger_ms)
             self.say(f"{self.name(function)} is killed")
-        setter(self._settled[function])(error)
+        set_once(self._settled[function])(error)
 
     def _time_out(self, function: VirtualFunction) -> None:
         """Ends a function as Lambda does at its limit, if it has not ended by itself."""

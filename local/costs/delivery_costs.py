@@ -253,13 +253,13 @@ def count_wake(kinds: tuple[str, ...], events: int, event_bytes: int, request_ms
         lambda _letter: False,
         KeyboardInterrupt,
         tables=meter.tables,
-        each=virtual_delivery.side_by_side(clock),
+        each=virtual_delivery.concurrent_map(clock),
     )
     first, *brought = make_records(["replay"], events + 1, event_bytes)
     for record in (first, *brought):
         meter.call("PutItem", {"TableName": EVENTS, "Item": decode_image(record["dynamodb"]["NewImage"])})
     # The first record of a sink is written only once, and says how fast it answers.
-    virtual.at(_AT_MS, lambda: virtual.delivery.note([first]))
+    virtual.schedule(_AT_MS, lambda: virtual.delivery.note([first]))
     # The next poll after the newest of the others has come.
     at_ms = _AT_MS + events + 1000 // POLLS_PER_S
     virtual.run(at_ms)
@@ -267,7 +267,7 @@ def count_wake(kinds: tuple[str, ...], events: int, event_bytes: int, request_ms
     for requests in sent.values():
         requests.clear()
     virtual.worked.clear()
-    virtual.at(at_ms, lambda: virtual.delivery.note(brought))
+    virtual.schedule(at_ms, lambda: virtual.delivery.note(brought))
     virtual.run(at_ms + 1)
     noted, at_once, taken = meter.counts - before, sum(map(len, sent.values())), len(virtual.worked)
     virtual.run(at_ms + 30_000)

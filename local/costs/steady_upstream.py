@@ -107,7 +107,7 @@ class SteadyUpstream(ScriptedUpstream):
         last = self._sent[link] = max(self._sent[link], self.count_sent())
         frames = [event_frame(number, self._event_bytes, self._kept) for number in range(first, last + 1)]
         if frames and link.is_open:
-            link.client.arrived(link, Chunk(b"".join(frames)))
+            link.client.take_arrival(link, Chunk(b"".join(frames)))
 
 
 def event_frame(number: int, event_bytes: int, kept: float = 1) -> bytes:

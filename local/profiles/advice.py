@@ -99,7 +99,7 @@ def warnings(profile: Profile) -> list[str]:
             "it is unknown whether the upstream keeps what it has sent, so a gap stays open in the ledger; "
             'if it does, write resume = { header = "Last-Event-ID" }'
         )
-    if not profile.again and not any(kind is Kind.END for kind, _ in profile.marks.of):
+    if not profile.again and not any(kind is Kind.END for kind, _ in profile.marks.pairs):
         warned.append("it is requested once (again = false) and has no end mark, so every answer ends as broken")
     if profile.ticket is not None and profile.ticket.opens is None and "{ticket" not in "".join(profile.texts):
         warned.append("a ticket is requested before each opening and never sent, because no field holds {ticket}")
@@ -154,6 +154,6 @@ def cursor_warning(profile: Profile, events: int, cursor: str | None) -> str | N
 def _cursor_words(profile: Profile) -> str:
     cursor = profile.cursor
     if cursor is None:  # only heartbeats have one
-        paths = [mark.cursor.text for _, mark in profile.marks.of if mark.cursor is not None]
+        paths = [mark.cursor.text for _, mark in profile.marks.pairs if mark.cursor is not None]
         return paths[0] if paths else "the last event ID"
     return "the last event ID" if cursor == "id" else getattr(cursor, "text", str(cursor))

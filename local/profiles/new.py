@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from handlers.api.verdict import plural
 from handlers.errors import StreamkeeperError
-from handlers.framing.decoders import FRAMINGS, Framing, framing_of, refuses
+from handlers.framing.decoders import FRAMINGS, Framing, content_type_problem, framing_of
 from handlers.framing.events import parse_json
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.parse import parse
@@ -164,7 +164,7 @@ def _refusal(seen: ProbeResult, framing: Framing) -> str | None:
         kind = printable(seen.content_type) or "no content type"
         return f"the answer ({kind}) is a document that ends, not a stream of events; docs/not-read.md has long polls"
     # A function would refuse it, and nothing in a profile changes that.
-    what = refuses(framing, seen.content_type or None)
+    what = content_type_problem(framing, seen.content_type or None)
     return f"the answer has {what}" if what else None
 
 

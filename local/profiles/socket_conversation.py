@@ -26,7 +26,7 @@ class SocketConversation:
 
     def begin(self, answer: Opened, decoder: Decoder, cursor: str | None) -> None:
         """Sends the first messages, to resume behind the cursor."""
-        decoder.opens(answer.headers)
+        decoder.take_headers(answer.headers)
         if self._talk is not None:
             self._send(self._talk.begin(_now_ms(), cursor, answer.places))
 

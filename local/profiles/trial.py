@@ -27,7 +27,7 @@ from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.judging import is_cursor_refused, is_resume_confirmed, judge_answer
 from handlers.connection.opening_steps import Tokens
 from handlers.errors import StreamDropped, StreamkeeperError
-from handlers.framing.events import LEFT_OUT, StreamEvent, cursor_behind
+from handlers.framing.events import LEFT_OUT, StreamEvent, cursor_of_last_id
 from handlers.framing.frames import Frame, FramingError, as_frames
 from handlers.framing.marks import Kind
 from handlers.framing.oversize import Oversize
@@ -147,7 +147,7 @@ class Trial:
 
     def record_last_id(self, last_id: str | None) -> None:
         """Records the last event ID; a block without an event may set it."""
-        after = None if self.has_ended else cursor_behind(last_id, self.profile.cursor)
+        after = None if self.has_ended else cursor_of_last_id(last_id, self.profile.cursor)
         self.cursor = self.cursor if after is None else after
 
     def print_summary(self) -> None:

@@ -139,7 +139,7 @@ def replay(
         for at_ms, changed in later:
             clock.call_at(origin_ms + at_ms, functools.partial(setattr, executions, "machine", changed))
         executions.begin(input_, sandbox.perform)
-        ended = asyncio.ensure_future(executions.over())
+        ended = asyncio.ensure_future(executions.wait_until_over())
         over = asyncio.ensure_future(clock.sleep_until(origin_ms + source.run_for_ms))
         await asyncio.wait({ended, over}, return_when=asyncio.FIRST_COMPLETED)
         return sandbox
@@ -153,7 +153,7 @@ def _make_result(
     source: Scenario, executions: VirtualExecutions, sandbox: VirtualSandbox, origin_ms: int
 ) -> ReplayResult:
     runs = [ExecutionRun.from_execution(execution, origin_ms) for execution in executions.all]
-    last = executions.last
+    last = executions.newest_execution
     # An execution that succeeded has seen the stream's end, so what follows is not a gap.
     until_ms = source.run_for_ms
     if last.status == "SUCCEEDED" and last.stopped_ms is not None:

@@ -17,7 +17,7 @@ from typing import Any
 from handlers.store.typed_values import item_key, number_value
 from local import stages
 from local.costs.units import READ_BYTES, WRITE_BYTES, item_bytes
-from local.simulation.shared_tasks import request
+from local.simulation.shared_tasks import send_table_request
 from local.simulation.tables import MemoryDynamoDB
 from states_language import TaskCall, TaskFailure
 from states_language.clock import VirtualClock
@@ -105,7 +105,7 @@ class ThrottledAws:
         item = self.tables.get_item(TableName=CONTROL, Key=place).get("Item", {})
         kind, unit_bytes = ("read", READ_BYTES) if action == "getItem" else ("write", WRITE_BYTES)
         self._take_units(kind, place["PK"]["S"], max(1, math.ceil(item_bytes(item) / unit_bytes)))
-        return request(self.tables, call)
+        return send_table_request(self.tables, call)
 
     async def wait_for_calls(self) -> None:
         """Returns once each started execution has called its function."""

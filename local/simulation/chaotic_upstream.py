@@ -9,10 +9,10 @@ from email.utils import formatdate
 
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.opening_steps import Preparation, Try
-from local.simulation.guarded_upstream import Guard, Preparing
-from local.simulation.links import Link, NotedSlot, too_many
+from local.simulation.guarded_upstream import Guard, Opening
+from local.simulation.links import Link, RecordedSlot, excess_connections
 from local.simulation.numbered_events import Backlogs, NumberedEvents
-from local.simulation.socket_peer import SocketPeer, closing, said
+from local.simulation.socket_peer import SocketPeer, close_frame, message_frame
 from local.simulation.upstream_memory import GONE_STATUS, Ways
 from local.simulation.upstream_sockets import UpstreamSockets
 from local.simulation.wire import Wire
@@ -40,15 +40,15 @@ class ChaoticUpstream:
         self._draws = random.Random(ways.seed ^ 0x5EED)
         self._until_ms: dict[str, int] = {}
         self._status = 0
-        self._events = NumberedEvents(clock, self._draws, self._holds, wire.begins)
+        self._events = NumberedEvents(clock, self._draws, self._is_lasting, wire.begins)
         self._backlogs = Backlogs(clock, ways.memory, self._events, self._send, reorders=ways.reorders)
         self.emitted_ms = wire.emitted_ms = self._events.emitted_ms
         self.lost, self.notices = self._events.lost, self._events.notices
         self.links: list[Link] = []
         self.open_links: list[Link] = []
         self.excess: list[str] = []
-        self.sockets = UpstreamSockets(clock, self._draws, self._holds, self._answer, self.excess)
-        self.said = self.sockets.hears
+        self.sockets = UpstreamSockets(clock, self._draws, self._is_lasting, self._answer, self.excess)
+        self.take_frame = self.sockets.take_frame
         self._guard = guard
         clock.call_at(clock.now_ms(), self._tick)
 
@@ -59,7 +59,7 @@ class ChaoticUpstream:
         self._until_ms[kind] = max(self._until_ms.get(kind, 0), until_ms)
         self._status = status or self._status
 
-    def _holds(self, kind: str) -> bool:
+    def _is_lasting(self, kind: str) -> bool:
         return self._until_ms.get(kind, 0) > self._clock.now_ms()
 
     def reset(self) -> None:
@@ -81,7 +81,7 @@ class ChaoticUpstream:
         for link in links:
             self._flush(link)
             if link.peer is not None and not link.silent:
-                link.client.arrived(link, Chunk(closing(RESTARTS)))
+                link.client.take_arrival(link, Chunk(close_frame(RESTARTS)))
             self._hang_up(link, "ended_by_upstream")
 
     def truncate(self, draws: random.Random) -> None:
@@ -89,7 +89,7 @@ class ChaoticUpstream:
         whole = self.frame(len(self.emitted_ms))
         for link in list(self.open_links):
             if not link.silent:
-                link.client.arrived(link, Chunk(link.held + whole[: draws.randrange(1, len(whole))]))
+                link.client.take_arrival(link, Chunk(link.held + whole[: draws.randrange(1, len(whole))]))
             self._hang_up(link, "truncated")
 
     def stall(self) -> None:
@@ -102,7 +102,7 @@ class ChaoticUpstream:
         for link in self.open_links:
             if not link.silent:
                 link.silent = True
-                self._clock.call_at(until_ms, lambda link=link: self._speak(link))  # type: ignore[misc]
+                self._clock.call_at(until_ms, lambda link=link: self._end_silence(link))  # type: ignore[misc]
 
     def burst(self, count: int) -> None:
         """Emits many events at once."""
@@ -111,34 +111,34 @@ class ChaoticUpstream:
 
     # --- openings -----------------------------------------------------------------------------------------------------
 
-    def open(self, client: NotedSlot, cursor: str | None) -> Link:
+    def open(self, client: RecordedSlot, cursor: str | None) -> Link:
         """Returns a link that is answered soon, or not at all."""
-        link = self._asked(client, cursor)
+        link = self._new_link(client, cursor)
         self._connect(link)
         return link
 
-    def open_prepared(self, client: NotedSlot, cursor: str | None, before: Preparation) -> Link:
+    def open_prepared(self, client: RecordedSlot, cursor: str | None, before: Preparation) -> Link:
         """Returns a link for which a token and a ticket are requested first."""
-        link = self._asked(client, cursor)
+        link = self._new_link(client, cursor)
 
-        def opens(status: int, step: Try) -> None:
+        def on_open(status: int, step: Try) -> None:
             link.places = step.places
             if status == 200:
                 self._connect(link)
             else:
                 self._refuse(link, status)
 
-        def fails(closed: Closed) -> None:
+        def on_fail(closed: Closed) -> None:
             link.unready = closed.detail
             link.refused_with = self._guard.refuses_with if closed.reason == "rejected" else 0
             self.close(link, closed.reason)
             self._say(f"  {closed.detail}")
-            client.arrived(link, closed)
+            client.take_arrival(link, closed)
 
-        Preparing(self._guard, before, lambda: link.closed_ms is None and link.function.is_alive, opens, fails)
+        Opening(self._guard, before, lambda: link.closed_ms is None and link.function.is_alive, on_open, on_fail)
         return link
 
-    def _asked(self, client: NotedSlot, cursor: str | None) -> Link:
+    def _new_link(self, client: RecordedSlot, cursor: str | None) -> Link:
         now_ms = self._clock.now_ms()
         asked = int(cursor) if self._ways.resumes and cursor else None
         link = Link(len(self.links), client, asked, now_ms, asks=bool(cursor), sent_id=asked)
@@ -147,9 +147,9 @@ class ChaoticUpstream:
 
     def _connect(self, link: Link) -> None:
         now_ms = self._clock.now_ms()
-        if self._holds("no listener"):
+        if self._is_lasting("no listener"):
             self._clock.call_at(now_ms + 20, lambda: self._hang_up(link, "refused"))
-        elif self._holds("no answers"):
+        elif self._is_lasting("no answers"):
             self._clock.call_at(now_ms + CONNECT_TIMEOUT_MS, lambda: self._hang_up(link, "unreachable"))
         else:
             self._clock.call_at(now_ms + self._draws.randrange(5, 300), lambda: self._answer(link))
@@ -165,21 +165,21 @@ class ChaoticUpstream:
     def _answer(self, link: Link) -> None:
         if link.closed_ms is not None:
             return
-        self._backlogs.finds(link)
+        self._backlogs.find_cursor(link)
         now_ms, policy = self._clock.now_ms(), self._ways.policy
         others = list(self.open_links)
-        if self._holds("refusals"):
+        if self._is_lasting("refusals"):
             self._refuse(link, self._status, self._ways.retry_after_s)
             return
         if self._ways.memory.word == "status" and self._backlogs.has_forgotten(link):
             self._say(f"  link {link.number} is told that {link.cursor} is too old")
             link.closed_ms, link.has_forgotten = now_ms, True
-            link.client.arrived(link, Opened(GONE_STATUS))
+            link.client.take_arrival(link, Opened(GONE_STATUS))
             return
         if self._ways.socket and link.peer is None:
             self._switch(link)
             return
-        if excess := too_many(link, others, policy):
+        if excess := excess_connections(link, others, policy):
             self.excess.append(excess)
         if policy == "forbids" and others:
             self._refuse(link, 429)
@@ -187,8 +187,8 @@ class ChaoticUpstream:
         link.opened_ms = link.last_byte_ms = now_ms
         self.open_links.append(link)
         self._say(f"  link {link.number} opened" + (f" from {link.cursor}" if link.cursor else ""))
-        head = Opened(200, self._dated())
-        link.client.arrived(link, head if link.peer is None else Chunk(said({"op": "subscribed"})))
+        head = Opened(200, self._date_header())
+        link.client.take_arrival(link, head if link.peer is None else Chunk(message_frame({"op": "subscribed"})))
         if policy == "evicts":
             self._end(others)
         self._backlogs.send(link)
@@ -197,9 +197,9 @@ class ChaoticUpstream:
     def _switch(self, link: Link) -> None:
         """Switches to WebSocket; events follow once the client has subscribed."""
         link.peer, link.row = SocketPeer(), link.cursor
-        link.client.arrived(link, Opened(101, self._dated(), link.places))
+        link.client.take_arrival(link, Opened(101, self._date_header(), link.places))
 
-    def _dated(self) -> dict[str, str]:
+    def _date_header(self) -> dict[str, str]:
         """Returns the answer's Date header, if events carry the time at which they happened."""
         return {"date": formatdate(self._clock.now_ms() // 1000, usegmt=True)} if self._wire.timed else {}
 
@@ -211,35 +211,35 @@ class ChaoticUpstream:
         self._say(f"  link {link.number} refused with {status}{asks}")
         link.closed_ms, link.refused_with, link.retry_after_s = self._clock.now_ms(), status, retry_after_s
         if link.peer is not None:
-            link.client.arrived(link, Chunk(closing(TRY_LATER)))
+            link.client.take_arrival(link, Chunk(close_frame(TRY_LATER)))
             return
         asked = {"retry-after": str(retry_after_s)} if retry_after_s else {}
-        link.client.arrived(link, Opened(status, {"content-type": "text/html"} | asked))
+        link.client.take_arrival(link, Opened(status, {"content-type": "text/html"} | asked))
 
     def _hang_up(self, link: Link, reason: str) -> None:
         if link.closed_ms is None:
             self.close(link, reason)
-            link.client.arrived(link, Closed(reason))
+            link.client.take_arrival(link, Closed(reason))
 
     # --- events -------------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         every_ms = self._ways.events_every_ms
-        if not self._holds("silence"):
+        if not self._is_lasting("silence"):
             self._emit()
         if self._ways.socket:
             self.sockets.ping(self.open_links)
         self._clock.call_at(self._clock.now_ms() + self._draws.randrange(every_ms // 2, every_ms * 3 // 2), self._tick)
 
     def _emit(self) -> None:
-        numbers = self._events.next()
+        numbers = self._events.emit_next()
         for link in list(self.open_links) if numbers else ():
             if link.backlog:
                 link.backlog.extend(numbers)
             elif not link.has_forgotten:
-                self._send(link, [n for n in numbers if self._is_of(link, n)])
+                self._send(link, [n for n in numbers if self._should_send(link, n)])
 
-    def _is_of(self, link: Link, number: int) -> bool:
+    def _should_send(self, link: Link, number: int) -> bool:
         """Returns whether the link gets the event: without a cursor, only if it happened after the answer."""
         return link.cursor is not None or self.emitted_ms[number] >= (link.opened_ms or 0)
 
@@ -262,7 +262,7 @@ class ChaoticUpstream:
         link.notice_places += self._notices_among(link, numbers)
         link.sent += numbers
         link.last_byte_ms = self._clock.now_ms()
-        link.client.arrived(link, Chunk(whole))
+        link.client.take_arrival(link, Chunk(whole))
         if link.held:
             self._clock.call_at(link.last_byte_ms + self._draws.randrange(1, LATE_MS), lambda: self._flush(link))
 
@@ -282,9 +282,9 @@ class ChaoticUpstream:
     def _flush(self, link: Link) -> None:
         if link.held and link.is_open and not link.silent:
             data, link.held = link.held, b""
-            link.client.arrived(link, Chunk(data))
+            link.client.take_arrival(link, Chunk(data))
 
-    def _speak(self, link: Link) -> None:
+    def _end_silence(self, link: Link) -> None:
         if link.is_open:
             link.silent, waiting, link.waiting = False, link.waiting, []
             link.came_ms.update(dict.fromkeys(waiting, self._clock.now_ms()))

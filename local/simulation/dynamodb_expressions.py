@@ -75,7 +75,7 @@ def _compiled_condition(text: str, places: tuple[str, ...], names: tuple[str, ..
     logic: list[str] = []
     rest = text.strip()
     while rest:
-        match = _matched(_TERM, rest, text)
+        match = _match(_TERM, rest, text)
         rest = rest[match.end() :].lstrip()
         if match["logic"] is None:
             logic.append(f"terms[{len(terms)}](item, values)")
@@ -89,7 +89,7 @@ def _compiled_condition(text: str, places: tuple[str, ...], names: tuple[str, ..
     return compiled
 
 
-def _matched(pattern: re.Pattern[str], rest: str, text: str) -> re.Match[str]:
+def _match(pattern: re.Pattern[str], rest: str, text: str) -> re.Match[str]:
     match = pattern.match(rest)
     if match is None:
         raise ValueError(f"{text!r}: cannot read {rest!r}")
@@ -98,7 +98,7 @@ def _matched(pattern: re.Pattern[str], rest: str, text: str) -> re.Match[str]:
 
 def _term(match: re.Match[str], names: Mapping[str, str]) -> Condition:
     if match["exists"] is not None:
-        name, wanted = _named(match["name"], names), match["exists"].lower() == "attribute_exists"
+        name, wanted = _resolve_name(match["name"], names), match["exists"].lower() == "attribute_exists"
         return lambda item, _values: (name in item) is wanted
     if match["subject"] is not None:
         subject, prefix = (_operand(match[group], names) for group in ("subject", "prefix"))
@@ -135,13 +135,13 @@ def _actions(text: str, names: Mapping[str, str]) -> Iterator[Action]:
         elif not word or rest[0] != ",":
             raise ValueError(f"{text!r}: expected SET, REMOVE or ADD, not {rest!r}")
         rest = rest[clause.end() if clause else 1 :].lstrip()
-        match = _matched(_ACTIONS[word], rest, text)
+        match = _match(_ACTIONS[word], rest, text)
         yield _action(word, match.groupdict(), names)
         rest = rest[match.end() :].lstrip()
 
 
 def _action(word: str, said: Mapping[str, str], names: Mapping[str, str]) -> Action:
-    name = _named(said["name"], names)
+    name = _resolve_name(said["name"], names)
     if word == "REMOVE":
         return lambda _before, after, _values: after.pop(name, None)
     if word == "ADD":
@@ -150,22 +150,22 @@ def _action(word: str, said: Mapping[str, str], names: Mapping[str, str]) -> Act
         known, default, sign = said["known"], said["default"] or said["value"], said["sign"]
         if not (known or sign) and default.startswith(":"):
             return name, default
-        known = _named(known, names) if known else ""
+        known = _resolve_name(known, names) if known else ""
     # ADD to an absent attribute starts at 0.
     otherwise: Operand = _operand(default, names) if default else lambda _item, _values: {"N": "0"}
     other = _operand(said["other"], names) if sign else None
 
     def action(before: Item, after: Item, values: Values) -> None:
-        value = before[known] if known in before else _present(otherwise(before, values), name)
+        value = before[known] if known in before else _require_value(otherwise(before, values), name)
         if other is not None:
-            added = _number(_present(other(before, values), name))
+            added = _number(_require_value(other(before, values), name))
             value = {"N": str(_number(value) + (added if sign == "+" else -added))}
         after[name] = value
 
     return action
 
 
-def _named(token: str, names: Mapping[str, str]) -> str:
+def _resolve_name(token: str, names: Mapping[str, str]) -> str:
     if token.startswith("#") and token not in names:
         raise ValueError(f"{token} is not in ExpressionAttributeNames")
     return names.get(token, token)
@@ -174,11 +174,11 @@ def _named(token: str, names: Mapping[str, str]) -> str:
 def _operand(token: str, names: Mapping[str, str]) -> Operand:
     if token.startswith(":"):
         return lambda _item, values: values[token]
-    name = _named(token, names)
+    name = _resolve_name(token, names)
     return lambda item, _values: item.get(name)
 
 
-def _present(value: Value | None, name: str) -> Value:
+def _require_value(value: Value | None, name: str) -> Value:
     if value is None:
         raise ValueError(f"the attribute that {name!r} is set from does not exist in the item")
     return value

@@ -48,16 +48,17 @@ class Guard:
         self.asked.append((self.clock.now_ms(), name, status))
         return Answer(status, {}, json.dumps(said).encode())
 
-    def admits(self, request: UpstreamRequest) -> bool:
+    def is_admitted(self, request: UpstreamRequest) -> bool:
         """Returns whether the stream is opened for this request."""
         tickets = parse_qs(urlsplit(request.address).query).get("ticket", [""])
         return self.auth.use_ticket({name: value.decode() for name, value in request.headers.items()}, tickets[0])
 
 
-class Preparing:
+class Opening:
     """Performs the requests before one opening, as long as `is_open` is true.
 
-    It calls `opens` with the status of the last try and the try itself, or `fails` with the reason if there is none.
+    It calls `on_open` with the status of the last try and the try itself, or `on_fail` with the reason if there is
+    none.
     """
 
     def __init__(
@@ -65,13 +66,19 @@ class Preparing:
         guard: Guard,
         before: Preparation,
         is_open: Callable[[], bool],
-        opens: Callable[[int, Try], None],
-        fails: Callable[[Closed], None],
+        on_open: Callable[[int, Try], None],
+        on_fail: Callable[[Closed], None],
     ) -> None:
-        self._guard, self._before, self._is_open, self._opens, self._fails = guard, before, is_open, opens, fails
-        self._goes_on(lambda: next(before))
+        self._guard, self._before, self._is_open, self._on_open, self._on_fail = (
+            guard,
+            before,
+            is_open,
+            on_open,
+            on_fail,
+        )
+        self._make_step(lambda: next(before))
 
-    def _goes_on(self, move: Callable[[], Ask | Call | Try]) -> None:
+    def _make_step(self, move: Callable[[], Ask | Call | Try]) -> None:
         """Makes the next step, unless the link was closed meanwhile."""
         if not self._is_open():
             return
@@ -79,21 +86,21 @@ class Preparing:
             while isinstance(step := move(), Call):
                 move = functools.partial(self._before.send, step.run())
         except Unready as error:
-            self._fails(error.closed)
+            self._on_fail(error.closed)
             return
-        answer = self._answered if isinstance(step, Ask) else self._tried
+        answer = self._send_answer if isinstance(step, Ask) else self._send_status
         self._guard.clock.call_at(self._guard.clock.now_ms() + ANSWERS_AFTER_MS, lambda: answer(step))
 
-    def _answered(self, step: Any) -> None:
-        self._goes_on(lambda: self._before.send(self._guard.ask(step.request)))
+    def _send_answer(self, step: Any) -> None:
+        self._make_step(lambda: self._before.send(self._guard.ask(step.request)))
 
-    def _tried(self, step: Any) -> None:
+    def _send_status(self, step: Any) -> None:
         if not self._is_open():
             return
-        status = 200 if self._guard.admits(step.request) else 401
+        status = 200 if self._guard.is_admitted(step.request) else 401
         try:
             following = self._before.send(status)
         except StopIteration:
-            self._opens(status, step)
+            self._on_open(status, step)
         else:
-            self._goes_on(lambda: following)
+            self._make_step(lambda: following)

@@ -17,7 +17,7 @@ from handlers.connection.steps import Answer, ChangeBackoff, Ended, Invocation, 
 from handlers.group.next_step import ShouldKeep
 from handlers.profile.secret_references import Secrets
 from handlers.run.ports import NO_TIME
-from local.simulation.slots import Slot, Upstream, each
+from local.simulation.slots import Slot, Upstream, perform_each
 from local.simulation.socket_peer import SocketPeer
 from local.simulation.virtual_function import VirtualFunction
 from local.simulation.virtual_ports import VirtualReader
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class Reconnection:
     """How a function came to reconnect in place.
 
     `failures` counts its short-lived connections in a row. `margins_left` is the function's remaining time, in margins,
@@ -62,7 +62,7 @@ class Link:
     """
 
     number: int
-    client: NotedSlot
+    client: RecordedSlot
     cursor: int | None
     asked_ms: int
     fence: int = 0
@@ -72,7 +72,7 @@ class Link:
     claimed_ms: int = 0
     checked_ms: int = 0
     took_ms: int | None = None
-    again: Again | None = None
+    again: Reconnection | None = None
     settled_ms: int | None = None
     opened_ms: int | None = None
     marked_ms: int | None = None
@@ -118,7 +118,7 @@ class Link:
         return min((at_ms for at_ms in (self.closed_ms, self.function.died_ms) if at_ms is not None), default=None)
 
 
-class NotedSlot(Slot):
+class RecordedSlot(Slot):
     """One stream in one function, whose openings are recorded; the function may be killed between any two steps.
 
     `fences` are the tokens of its claims, `links_by_fence` those of its openings.
@@ -134,26 +134,26 @@ class NotedSlot(Slot):
         self._failed: Link | None = None  # the last failed one, until the tables have its outcome
         self._drawn: dict[int, float] = {}  # by drawn pause since the last connection: the longest possible one
         self._ended_ms = 0
-        self._again: Again | None = None
+        self._again: Reconnection | None = None
         self._begins_anew = False  # a group's function has backed off since, as the machine does between functions
         self._link: Link | None = None
         self.fences: set[int] = set()
         self.links_by_fence: dict[int, Link] = {}
 
-    def filtered(self, steps: Steps[T]) -> Steps[T]:
+    def wrap_steps(self, steps: Steps[T]) -> Steps[T]:
         """Returns the same steps; each is recorded before and after it is performed."""
         self._again, self._begins_anew = None, False
-        result = yield from each(steps, self._performed)
+        result = yield from perform_each(steps, self._perform)
         self._settle()
         return result
 
-    def _performed(self, step: Step) -> Steps[Answer]:
+    def _perform(self, step: Step) -> Steps[Answer]:
         self._before(step)
         answer: Answer = yield step
         if answer.value == StoreFailed(NO_TIME):
-            self.function.requests.missed()
+            self.function.requests.record_missed()
         self._after(step, answer.value)
-        self.function.performed(step)
+        self.function.count_step(step)
         return answer
 
     def _before(self, step: Step) -> None:
@@ -166,7 +166,7 @@ class NotedSlot(Slot):
                 # An unknown back-off refuses the claim; after a back-off that has ended, the claim takes the try.
                 self._checked_ms, self._took_ms = now_ms, now_ms if step.try_until_ms else None
             case Ended(report):
-                self._ended(report)
+                self._record_end(report)
 
     def _after(self, step: Step, value: Any) -> None:
         if isinstance(value, StoreFailed):
@@ -185,13 +185,13 @@ class NotedSlot(Slot):
             self._failed.settled_ms = self._clock.now_ms()
         self._failed = None
 
-    def _ended(self, report: Report) -> None:
+    def _record_end(self, report: Report) -> None:
         self._link = self._took_ms = None
         before = 0 if self._again is None or self._begins_anew else self._again.failures
         self._begins_anew = False
         failures = 0 if was_accepted(report.progress) else before + 1
         left_ms, margin_ms = self._invocation.deadline_ms - self.function.now_ms(), self._invocation.margin_ms
-        self._again = Again(failures, left_ms / margin_ms, 0)
+        self._again = Reconnection(failures, left_ms / margin_ms, 0)
         self._drawn.clear()
         self._ended_ms = self._clock.now_ms()
         self._failed = self.links_by_fence.get(report.progress.fence)
@@ -199,9 +199,9 @@ class NotedSlot(Slot):
         if report.outcome.error == "StoreUnavailable" or report.outcome.status == "stopped":
             self._failed = None
 
-    def open(self, cursor: str | None, heard: Callable[[], None]) -> VirtualReader:
+    def open(self, cursor: str | None, on_arrival: Callable[[], None]) -> VirtualReader:
         """Opens the stream's upstream."""
-        reader = super().open(cursor, heard)
+        reader = super().open(cursor, on_arrival)
         self._link = link = reader.link
         link.claimed_ms, link.checked_ms, link.took_ms = self._claimed_ms, self._checked_ms, self._took_ms
         if self._again is not None:
@@ -212,11 +212,11 @@ class NotedSlot(Slot):
         self.links_by_fence[self._fence] = link
         return reader
 
-    def said(self, link: Link, frame: bytes) -> None:
+    def send_frame(self, link: Link, frame: bytes) -> None:
         """Passes on a frame that the client sends on its socket."""
-        said = getattr(self.upstream, "said", None)
-        if said is not None and self.function.is_alive:
-            said(link, frame)
+        send = getattr(self.upstream, "take_frame", None)
+        if send is not None and self.function.is_alive:
+            send(link, frame)
 
     def draw(self, least: float, most: float) -> float:
         """Returns a number between the two, and records it if it was random."""
@@ -225,18 +225,18 @@ class NotedSlot(Slot):
             self._drawn[round(1000 * value)] = 1000 * most
         return value
 
-    def keeps(self, keeps: ShouldKeep) -> ShouldKeep:
-        """Records each back-off of the group's function, the only time at which it calls `keeps`.
+    def wrap_should_keep(self, should_keep: ShouldKeep) -> ShouldKeep:
+        """Records each back-off of the group's function, the only time at which it calls `should_keep`.
 
         After a back-off the count of failures begins again, as after the machine's back-off between two functions, and
         the next connection must follow a random pause as usual.
         """
 
-        def keeps_on(at_ms: int) -> bool:
+        def recorded_should_keep(at_ms: int) -> bool:
             self._begins_anew = True
-            return keeps(at_ms)
+            return should_keep(at_ms)
 
-        return keeps_on
+        return recorded_should_keep
 
     def _closed(self, link: Link) -> None:
         super()._closed(link)
@@ -245,16 +245,16 @@ class NotedSlot(Slot):
 
 
 # How many connections an upstream of each policy allows.
-ALLOWED = {"evicts": 1, "tolerates": 2, "forbids": 1}
+CONNECTIONS_ALLOWED = {"evicts": 1, "tolerates": 2, "forbids": 1}
 
 
-def too_many(link: Link, others: list[Link], policy: str) -> str:
+def excess_connections(link: Link, others: list[Link], policy: str) -> str:
     """Returns the violation if too many functions are connected with `link`; "" if they are not.
 
     If two are tolerated, two claims that come before either is marked as connected cannot know of each other.
     """
     known = [other for other in others if other.function.is_alive]
-    allowed = ALLOWED[policy]
+    allowed = CONNECTIONS_ALLOWED[policy]
     if policy == "tolerates":
         known = [other for other in known if other.marked_ms is not None and other.marked_ms < link.claimed_ms]
         executions = {one.function.execution for one in [*known, link]}

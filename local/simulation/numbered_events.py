@@ -16,25 +16,27 @@ REORDER_DEPTH = 2
 
 
 class NumberedEvents:
-    """The events of one upstream; `emitted_ms[n]` is when event n happened, `holds` whether a lasting fault is on.
+    """The events of one upstream; `emitted_ms[n]` is when event n happened, `is_lasting` whether a lasting fault is on.
 
     Its ids start over with each event of `begins`. No event of `lost` is sent; the event after each, one of `notices`,
     announces the loss.
     """
 
-    def __init__(self, clock: Clock, draws: random.Random, holds: Callable[[str], bool], begins: list[int]) -> None:
-        self._clock, self._draws, self._holds = clock, draws, holds
+    def __init__(
+        self, clock: Clock, draws: random.Random, is_lasting: Callable[[str], bool], begins: list[int]
+    ) -> None:
+        self._clock, self._draws, self._is_lasting = clock, draws, is_lasting
         self.begins = begins
         self._swapped: int | None = None
         self.emitted_ms: list[int] = []
         self.lost: set[int] = set()
         self.notices: set[int] = set()
 
-    def next(self) -> list[int]:
+    def emit_next(self) -> list[int]:
         """Emits the next event; returns the numbers that are sent now, in this order."""
         number = len(self.emitted_ms)
         self.emitted_ms.append(self._clock.now_ms())
-        if self._swapped is None and self._holds("losses") and self._draws.random() < 0.4:
+        if self._swapped is None and self._is_lasting("losses") and self._draws.random() < 0.4:
             self.lost.add(number)
             number += 1
             self.notices.add(number)
@@ -43,10 +45,10 @@ class NumberedEvents:
         if self._swapped is not None:
             self.emitted_ms[self._swapped] = self._clock.now_ms()  # it is sent only now
             numbers, self._swapped = [number, self._swapped], None
-        elif number not in self.notices and self._holds("reorders") and self._draws.random() < 0.3:
+        elif number not in self.notices and self._is_lasting("reorders") and self._draws.random() < 0.3:
             self._swapped = number
             return []
-        if self._holds("duplicates") and self._draws.random() < 0.5:
+        if self._is_lasting("duplicates") and self._draws.random() < 0.5:
             numbers += range(max(self.begins[-1], number - 2), number + 1)
         return numbers
 
@@ -79,10 +81,10 @@ class Backlogs:
         if not memory.forgets:
             self._send(link, list(range(first, newest)))
             return
-        oldest = self._oldest(now_ms)
+        oldest = self._oldest_number(now_ms)
         if memory.word == "frame" and self.has_forgotten(link):
             link.has_forgotten = True
-            link.client.arrived(link, Chunk(GONE_FRAME))
+            link.client.take_arrival(link, Chunk(GONE_FRAME))
             return
         link.backlog.extend(range(max(first, oldest), newest))
         if link.backlog:
@@ -92,9 +94,9 @@ class Backlogs:
 
     def has_forgotten(self, link: Link) -> bool:
         """Returns whether the upstream has forgotten the cursor's event."""
-        return link.cursor is not None and link.cursor < self._oldest(self._clock.now_ms())
+        return link.cursor is not None and link.cursor < self._oldest_number(self._clock.now_ms())
 
-    def finds(self, link: Link) -> None:
+    def find_cursor(self, link: Link) -> None:
         """Finds the event that a link's id means, if ids have started over."""
         begin, link.count = self._begins[-1], len(self._begins) - 1
         if link.sent_id is not None and link.count:
@@ -102,9 +104,9 @@ class Backlogs:
             if link.cursor >= len(self._emitted_ms):
                 link.cursor = begin - 1 if self.sends_all or self._memory.word else None
 
-    def _oldest(self, now_ms: int) -> int:
+    def _oldest_number(self, now_ms: int) -> int:
         """Returns the oldest event that the upstream has; none is from before a restart."""
-        return max(self._begins[-1], self._memory.oldest(self._emitted_ms, now_ms))
+        return max(self._begins[-1], self._memory.oldest_number(self._emitted_ms, now_ms))
 
     def _replay(self, link: Link, since_ms: int) -> None:
         """Sends the due part of the backlog, which begins with the event of `since_ms`, and schedules the rest."""

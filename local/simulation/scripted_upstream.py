@@ -66,11 +66,11 @@ class ScriptedUpstream:
         status = self._status(bool(older))
         if status != 200:
             link.closed_ms = self._clock.now_ms()
-            link.client.arrived(link, Opened(status))
+            link.client.take_arrival(link, Opened(status))
             return
         link.opened_ms = self._clock.now_ms()
         self._links.append(link)
-        link.client.arrived(link, Opened(status))
+        link.client.take_arrival(link, Opened(status))
         if self._script.policy == "evicts":
             for other in older:
                 self._hang_up(other, "ended_by_upstream")
@@ -87,7 +87,7 @@ class ScriptedUpstream:
     def _hang_up(self, link: Link, reason: str) -> None:
         if link.is_open:
             self.close(link)
-            link.client.arrived(link, Closed(reason))
+            link.client.take_arrival(link, Closed(reason))
 
     def _drop(self) -> None:
         for link in list(self._links):
@@ -95,7 +95,7 @@ class ScriptedUpstream:
 
     def _end(self) -> None:
         for link in list(self._links):
-            link.client.arrived(link, Chunk(END_FRAME))
+            link.client.take_arrival(link, Chunk(END_FRAME))
             self._hang_up(link, "ended_by_upstream")
 
     def _stall(self, stall: Window) -> None:
@@ -109,8 +109,8 @@ class ScriptedUpstream:
             if given_up_ms < self._origin_ms + stall.to_ms:
                 self._clock.call_at(given_up_ms, partial(self._hang_up, link, "stalled"))
             else:
-                self._clock.call_at(self._origin_ms + stall.to_ms, partial(self._speak, link))
+                self._clock.call_at(self._origin_ms + stall.to_ms, partial(self._end_silence, link))
 
-    def _speak(self, link: Link) -> None:
+    def _end_silence(self, link: Link) -> None:
         if link.is_open:
             link.silent_from_ms = None

@@ -15,7 +15,7 @@ from states_language import TaskCall, TaskFailure
 T = TypeVar("T")
 
 
-def request(client: Any, call: TaskCall) -> Any:
+def send_table_request(client: Any, call: TaskCall) -> Any:
     """Returns the answer of `client`, which has boto3's methods; raises TaskFailure with AWS's error name."""
     try:
         return method(client, call.action)(**call.parameters)
@@ -34,12 +34,12 @@ def store_on(client: Any, names: Mapping[str, str], **settings: Any) -> Store:
         events_table=names["events_table"],
         control_table=names["control_table"],
         dead_letter_queue_url="",
-        sleep=not_at_all,
+        sleep=no_sleep,
         **settings,
     )
 
 
-def setter(future: asyncio.Future[T]) -> Callable[[T], None]:
+def set_once(future: asyncio.Future[T]) -> Callable[[T], None]:
     """Returns a function that sets the future, unless it is set already."""
 
     def settle(result: T) -> None:
@@ -57,7 +57,7 @@ def answer_of(outcome: Outcome, **details: Any) -> dict[str, str]:
     return {"status": outcome.status}
 
 
-def not_at_all(_seconds: float) -> None:
+def no_sleep(_seconds: float) -> None:
     """Takes no time."""
 
 

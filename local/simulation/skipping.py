@@ -23,7 +23,7 @@ from handlers.connection.inputs import LeaseRead, Written
 from handlers.connection.lease import Lease
 from handlers.connection.steps import Answer, Await, Ended, Step, Steps
 from handlers.framing.oversize import Oversize
-from local.simulation.slots import Slot, Upstream, each
+from local.simulation.slots import Slot, Upstream, perform_each
 from local.simulation.virtual_function import VirtualFunction
 
 T = TypeVar("T")
@@ -62,9 +62,9 @@ class SkippingSlot(Slot):
         self._waits = False  # it waits for an arrival, or for a change of the lease
         self.connections: list[VirtualConnection] = []
 
-    def open(self, cursor: str | None, heard: Callable[[], None]) -> Any:
+    def open(self, cursor: str | None, on_arrival: Callable[[], None]) -> Any:
         """Opens the stream's upstream."""
-        reader = super().open(cursor, heard)
+        reader = super().open(cursor, on_arrival)
         self.connections[-1].link = reader.link
         return reader
 
@@ -75,21 +75,21 @@ class SkippingSlot(Slot):
                 connection.ended_by = "killed"
         super().close()
 
-    def lease_changed(self) -> None:
+    def mark_lease_changed(self) -> None:
         """Records that another function has changed the lease; while this function is awake, the change is its own."""
         if self.function.is_awake:
             return
         self._has_changed = True
         if self._waits:
             self._waits = False
-            self.tell(Lease)
+            self.notify(Lease)
             self.function.bell.ring("")
 
-    def filtered(self, steps: Steps[T]) -> Steps[T]:
+    def wrap_steps(self, steps: Steps[T]) -> Steps[T]:
         """Returns the steps that are performed."""
-        return each(steps, self._performed)
+        return perform_each(steps, self._perform)
 
-    def _skips(self, step: Step) -> Answer | None:
+    def _skipped_answer(self, step: Step) -> Answer | None:
         """Returns the answer to a skipped step; None for a step that must be performed."""
         match step:
             case Write(events=events):
@@ -103,9 +103,9 @@ class SkippingSlot(Slot):
                 return None
         return Answer(self.function.now_ms())
 
-    def _performed(self, step: Step) -> Steps[Answer]:
+    def _perform(self, step: Step) -> Steps[Answer]:
         """Performs the step and returns its answer."""
-        if (skipped := self._skips(step)) is not None:
+        if (skipped := self._skipped_answer(step)) is not None:
             return skipped
         answer: Answer
         match step:

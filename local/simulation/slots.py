@@ -62,18 +62,20 @@ class Slot:
         self.upstream = upstream
         self._reader: VirtualReader | None = None
         self.before: Preparation | None = None  # the requests before the next opening, if its upstream has a Guard
-        self.tell: Callable[[Callable[[], Lease]], None] = nothing  # for a lone stream: ends a wait for an arrival
+        self.notify: Callable[[Callable[[], Lease]], None] = (
+            ignore_lease  # for a lone stream: ends a wait for an arrival
+        )
 
-    def arrived(self, link: Any, arrival: Arrival) -> None:
+    def take_arrival(self, link: Any, arrival: Arrival) -> None:
         """Receives an arrival, unless the link is no longer the newest."""
         reader = self._reader
         if self.function.is_alive and reader is not None and reader.link in (None, link):
-            reader.takes(arrival)
+            reader.add_arrival(arrival)
 
-    def open(self, cursor: str | None, heard: Callable[[], None]) -> VirtualReader:
+    def open(self, cursor: str | None, on_arrival: Callable[[], None]) -> VirtualReader:
         """Opens the stream's upstream."""
         self._reader = reader = VirtualReader(
-            self.function.now_ms, self.function.ran_ms, heard, self._closed, self.said
+            self.function.now_ms, self.function.last_run_ms, on_arrival, self._closed, self.send_frame
         )
         if self.before is None:
             reader.link = self.upstream.open(self, cursor)
@@ -81,7 +83,7 @@ class Slot:
             reader.link = self.upstream.open_prepared(self, cursor, self.before)  # type: ignore[attr-defined]
         return reader
 
-    def said(self, link: Any, frame: bytes) -> None:
+    def send_frame(self, link: Any, frame: bytes) -> None:
         """Receives a frame that the client sent on its socket; an upstream without one ignores it."""
 
     def close(self) -> None:
@@ -89,7 +91,7 @@ class Slot:
         if self._reader is not None and self._reader.link is not None:
             self.upstream.close(self._reader.link)
 
-    def filtered(self, steps: Steps[T]) -> Steps[T]:
+    def wrap_steps(self, steps: Steps[T]) -> Steps[T]:
         """Returns the stream's steps that are performed: here all of them."""
         return steps
 
@@ -97,12 +99,12 @@ class Slot:
         """Returns a number between the two."""
         return self.function.draw(least, most)
 
-    def lease_changed(self) -> None:
+    def mark_lease_changed(self) -> None:
         """Called when the stream's lease has changed; the function reads it when it is due."""
 
-    def keeps(self, keeps: ShouldKeep) -> ShouldKeep:
+    def wrap_should_keep(self, should_keep: ShouldKeep) -> ShouldKeep:
         """Returns the function that decides whether the group's function connects the stream again."""
-        return keeps
+        return should_keep
 
     def _closed(self, link: Any) -> None:
         # A killed function closes nothing: its socket may linger.
@@ -110,7 +112,7 @@ class Slot:
             self.upstream.close(link)
 
 
-def each(steps: Steps[T], perform: Callable[[Step], Steps[Answer]]) -> Steps[T]:
+def perform_each(steps: Steps[T], perform: Callable[[Step], Steps[Answer]]) -> Steps[T]:
     """Performs each step by `perform`, and continues with the answer that this returns."""
     move: Callable[[], Step] = functools.partial(next, steps)
     while True:
@@ -140,8 +142,8 @@ def stream_needs(
     function.slots[invocation.stream_id] = slot
     ports = Ports(**_ports(function, None if pool is None else lambda *_named: pool, log_report))
     performer: Performer[Report] = Performer(ports)
-    slot.tell = functools.partial(performer.notify, invocation.stream_id)
-    steps = slot.filtered(attempts(profile, invocation, function.now_ms(), slot.draw))
+    slot.notify = functools.partial(performer.notify, invocation.stream_id)
+    steps = slot.wrap_steps(attempts(profile, invocation, function.now_ms(), slot.draw))
     performer.begin(profile, invocation, steps, Requests(profile, store, invocation, function.now_ms))
     rung: set[str] = set()
     while True:
@@ -168,16 +170,16 @@ def group_needs(
 ) -> Needs:
     """Returns the needs of a group's function; `slot_of` makes the slot of each stream, once."""
 
-    def kept_here(
+    def keep_in_slot(
         profile: Profile, who: Invocation, now_ms: int, delays: Delays, keeps: ShouldKeep
     ) -> Steps[StreamEnd]:
         slot = function.slots.get(who.stream_id)
         if slot is None:
             slot = function.slots[who.stream_id] = slot_of(profile, who)
-        return slot.filtered(keep_connected(profile, who, now_ms, delays, slot.keeps(keeps), slot.draw))
+        return slot.wrap_steps(keep_connected(profile, who, now_ms, delays, slot.wrap_should_keep(keeps), slot.draw))
 
     shared = _ports(function, pool, log_report)
-    ports = GroupPorts(**shared, keep_connected=kept_here, profiles=profiles, report_end=reports)
+    ports = GroupPorts(**shared, keep_connected=keep_in_slot, profiles=profiles, report_end=reports)
     return group_steps(function.task.invocation, tables, delays, ports)
 
 
@@ -190,7 +192,7 @@ def _ports(
         "clock": function,
         "bell": function.bell,
         "pool": pool,
-        "open_upstream": _opens(function, tokens),
+        "open_upstream": _opener(function, tokens),
         "secrets": PlayedSecrets(),
         "log_report": log_report,
         "mask": function.mask,
@@ -198,17 +200,19 @@ def _ports(
     }
 
 
-def _opens(function: VirtualFunction, tokens: Tokens) -> OpenUpstream:
+def _opener(function: VirtualFunction, tokens: Tokens) -> OpenUpstream:
     """Returns a function that opens the upstreams of a function's streams by their slots, with shared tokens."""
 
-    def opens(stream: str, cursor: str | None, profile: Profile, values: Secrets, share: Share) -> VirtualReader:
+    def open_upstream(
+        stream: str, cursor: str | None, profile: Profile, values: Secrets, share: Share
+    ) -> VirtualReader:
         assert share.on_arrival is not None
         slot: Slot = function.slots[stream]
         slot.before = preparation_of(profile, stream, cursor, values, function.now_ms, tokens)
         return slot.open(cursor, share.on_arrival)
 
-    return opens
+    return open_upstream
 
 
-def nothing(_known: Callable[[], Lease]) -> None:
+def ignore_lease(_known: Callable[[], Lease]) -> None:
     """Does nothing, because a group's function notifies its streams itself."""

@@ -14,7 +14,7 @@ from handlers.errors import StoreUnavailable
 from handlers.run.ports import NO_TIME, TOO_LATE, hard_stop_ms
 from handlers.run.threads import Answered
 from local.simulation.unreliable_clients import UnreliableDynamoDB
-from local.simulation.virtual_function import AtOnce, Killed, VirtualFunction, Waits, answering
+from local.simulation.virtual_function import InstantRequests, Killed, VirtualFunction, Waits, as_answered
 from local.simulation.virtual_ports import Answers, Requests
 from states_language.clock import Clock
 
@@ -24,7 +24,7 @@ MOST_MS = 8
 NOTHING_ASKED = StoreFailed("nothing was asked")
 
 
-class SlowRequests(AtOnce):
+class SlowRequests(InstantRequests):
     """The requests of one function."""
 
     def __init__(self, clock: Clock, dynamodb: UnreliableDynamoDB, function: VirtualFunction) -> None:
@@ -43,7 +43,7 @@ class SlowRequests(AtOnce):
             now_ms = self._clock.now_ms()
             left_ms = self._hard_stop_ms - now_ms
             if left_ms <= MOST_MS:
-                self.missed()
+                self.record_missed()
             elif self._dynamodb.latency_ms:
                 self._slow_until_ms = now_ms + self._dynamodb.latency_ms
             if left_ms <= 0:
@@ -52,7 +52,7 @@ class SlowRequests(AtOnce):
             latency_ms = self._dynamodb.latency_ms + int(self._draws.random() * (MOST_MS + 1))
             if latency_ms > left_ms:
                 # The request goes on in its thread, but its answer is not awaited.
-                self._clock.call_at(now_ms + latency_ms, functools.partial(_unheard, request))
+                self._clock.call_at(now_ms + latency_ms, functools.partial(_without_answer, request))
                 yield now_ms + left_ms, False
                 return StoreFailed(TOO_LATE)
             if self._draws.random() < 0.5:
@@ -65,7 +65,7 @@ class SlowRequests(AtOnce):
                 break
         return answer
 
-    def missed(self) -> None:
+    def record_missed(self) -> None:
         """Records a request for which hardly any time is left, or none."""
         if self._dynamodb.latency_ms:
             self._slow_until_ms = self._clock.now_ms() + self._dynamodb.latency_ms
@@ -89,7 +89,7 @@ class SlowRequests(AtOnce):
             raise Killed
 
 
-def _unheard(request: Callable[[], object]) -> None:
+def _without_answer(request: Callable[[], object]) -> None:
     try:
         request()
     except StoreUnavailable:
@@ -99,7 +99,7 @@ def _unheard(request: Callable[[], object]) -> None:
 class VirtualPool(Answers):
     """A pool of `threads` of a function; each answer rings the function's bell for `name`.
 
-    `takes` returns the pauses of some requests, and their answer; by default they are requests to the store.
+    `pauses_of` returns the pauses of some requests, and their answer; by default they are requests to the store.
     """
 
     def __init__(
@@ -108,10 +108,10 @@ class VirtualPool(Answers):
         function: VirtualFunction,
         threads: int,
         name: str,
-        takes: Callable[..., Waits[Any]] | None = None,
+        pauses_of: Callable[..., Waits[Any]] | None = None,
     ) -> None:
         super().__init__()
-        self._takes = takes or function.requests.ask
+        self._pauses_of = pauses_of or function.requests.ask
         self._clock = clock
         self._function = function
         self._name = name
@@ -127,7 +127,7 @@ class VirtualPool(Answers):
         while self._free and self._asked:
             self._free -= 1
             stream_id, requests = self._asked.popleft()
-            self._go_on(stream_id, answering(self._takes(*requests)))
+            self._go_on(stream_id, as_answered(self._pauses_of(*requests)))
 
     def _go_on(self, stream_id: str, waits: Waits[Answered]) -> None:
         """Continues requests as far as they can go now."""

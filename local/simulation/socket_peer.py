@@ -35,26 +35,26 @@ def fields(*, resumes: bool) -> dict[str, Any]:
     }
 
 
-def said(message: dict[str, Any]) -> bytes:
+def message_frame(message: dict[str, Any]) -> bytes:
     """Returns a message as a frame."""
     return encoded_frame(TEXT, json.dumps(message).encode())
 
 
-def closing(code: int) -> bytes:
+def close_frame(code: int) -> bytes:
     """Returns a close as a frame."""
     return encoded_frame(CLOSE, code.to_bytes(2, "big"))
 
 
 class SocketPeer:
-    """One connection; `pinged` has the unanswered pings, with the instants at which they were sent."""
+    """One connection; `pings` has the unanswered pings, with the instants at which they were sent."""
 
     def __init__(self) -> None:
         self._connection = Connection(ConnectionType.SERVER)
-        self.pinged: dict[bytes, int] = {}
+        self.pings: dict[bytes, int] = {}
         self._count = 0
         self.is_closed = False
 
-    def hears(self, frame: bytes) -> list[dict[str, Any]]:
+    def read_messages(self, frame: bytes) -> list[dict[str, Any]]:
         """Returns the messages that the client sent; raises AssertionError if a frame breaks the protocol."""
         messages = []
         # RFC 6455, section 5.1, which `wsproto` leaves to its caller.
@@ -67,7 +67,7 @@ class SocketPeer:
                         assert not self.is_closed, "the client speaks after its close"
                         messages.append(json.loads(data))
                     case Pong(payload=payload):
-                        self.pinged.pop(bytes(payload), None)
+                        self.pings.pop(bytes(payload), None)
                     case CloseConnection():
                         self.is_closed = True
                     case Ping():
@@ -80,9 +80,9 @@ class SocketPeer:
         """Returns a ping as a frame."""
         self._count += 1
         payload = b"%d" % self._count
-        self.pinged[payload] = now_ms
+        self.pings[payload] = now_ms
         return encoded_frame(PING, payload)
 
-    def unanswered(self, now_ms: int) -> int:
+    def unanswered_pings(self, now_ms: int) -> int:
         """Returns how many pings the client should have answered by now."""
-        return sum(1 for sent_ms in self.pinged.values() if sent_ms < now_ms - PONG_MS)
+        return sum(1 for sent_ms in self.pings.values() if sent_ms < now_ms - PONG_MS)

@@ -28,7 +28,7 @@ class VirtualExecutions:
         self.all: list[Execution] = []
 
     @property
-    def last(self) -> Execution:
+    def newest_execution(self) -> Execution:
         """Returns the youngest running execution; without one, the execution that ended last."""
         return max(self.all, key=lambda one: (one.status == "RUNNING", one.stopped_ms or one.started_ms))
 
@@ -37,7 +37,7 @@ class VirtualExecutions:
         self._perform = perform
         return self._start(data, None)
 
-    async def over(self) -> None:
+    async def wait_until_over(self) -> None:
         """Returns once no execution runs."""
         while any(one.status == "RUNNING" for one in self.all):
             await next(one for one in self.all if one.status == "RUNNING").wait()

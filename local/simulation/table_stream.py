@@ -25,16 +25,16 @@ def as_event(record: Record) -> Record:
     """Returns the record as Lambda passes it to a function."""
     written = dict(record["dynamodb"])
     written["ApproximateCreationDateTime"] = written["ApproximateCreationDateTime"].timestamp()
-    return {**record, "dynamodb": plain(written)}
+    return {**record, "dynamodb": with_base64(written)}
 
 
-def plain(value: Any) -> Any:
+def with_base64(value: Any) -> Any:
     """Returns the value with bytes in Base64, at any depth."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dict):
-        return {name: plain(inner) for name, inner in value.items()}
-    return [plain(inner) for inner in value] if isinstance(value, list) else value
+        return {name: with_base64(inner) for name, inner in value.items()}
+    return [with_base64(inner) for inner in value] if isinstance(value, list) else value
 
 
 class Write(NamedTuple):
@@ -70,9 +70,9 @@ class Shard:
     by_sort_key: bool = False
 
     @property
-    def of(self) -> tuple[int, ...]:
+    def lineage(self) -> tuple[int, ...]:
         """The numbers of its ancestors and its own."""
-        return (*(self.parent.of if self.parent is not None else ()), self.number)
+        return (*(self.parent.lineage if self.parent is not None else ()), self.number)
 
     def child_of(self, key: Key) -> Shard:
         """Returns the child that gets the key's writes after the split."""
@@ -90,7 +90,7 @@ class TableStream:
         self._keys: set[Key] = set()
         self.writes: list[Write] = []
 
-    def wrote(self, key: Key, item: Item) -> None:
+    def add_write(self, key: Key, item: Item) -> None:
         """Adds a write of the item."""
         kind = "MODIFY" if key in self._keys else "INSERT"
         self._keys.add(key)

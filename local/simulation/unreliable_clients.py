@@ -31,7 +31,7 @@ REFUSED = "and no table takes it"
 READS = frozenset({"GetItem", "BatchGetItem", "Query"})
 
 
-class _Unknown:
+class _UnknownOutcomes:
     """The outcomes of requests while a fault lasts."""
 
     def __init__(self, clock: Clock) -> None:
@@ -44,25 +44,25 @@ class _Unknown:
         self._until_ms, self._draws = max(self._until_ms, until_ms), draws
 
     @property
-    def holds(self) -> bool:
+    def is_lasting(self) -> bool:
         """Whether the fault lasts now."""
         return self._clock.now_ms() < self._until_ms
 
-    def outcome(self, often: Mapping[str, int]) -> str:
+    def draw_outcome(self, often: Mapping[str, int]) -> str:
         """Returns a random outcome; without the fault, a request passes."""
-        return self._draws.choices(list(often), list(often.values()))[0] if self.holds else "passes"
+        return self._draws.choices(list(often), list(often.values()))[0] if self.is_lasting else "passes"
 
-    def late_ms(self) -> int:
+    def draw_late_ms(self) -> int:
         """Returns how much later a request takes effect."""
         return self._draws.randrange(1, LATEST_MS)
 
 
-def _asked(operation: str) -> Callable[..., dict[str, Any]]:
-    def asked(self: UnreliableDynamoDB, **request: Any) -> dict[str, Any]:
+def _operation(operation: str) -> Callable[..., dict[str, Any]]:
+    def operate(self: UnreliableDynamoDB, **request: Any) -> dict[str, Any]:
         """As boto3's."""
         return self.send(operation, request)
 
-    return asked
+    return operate
 
 
 class UnreliableDynamoDB:
@@ -72,7 +72,7 @@ class UnreliableDynamoDB:
         self._clock = clock
         self._tables = tables
         self._throttled_until_ms = 0
-        self._unknown = _Unknown(clock)
+        self._unknown = _UnknownOutcomes(clock)
         self.unsettle = self._unknown.hold
         self.latency_ms = 0
         self.refuses = False  # items that contain REFUSED
@@ -87,19 +87,19 @@ class UnreliableDynamoDB:
         self.latency_ms = latency_ms
         self._clock.call_at(until_ms, lambda: setattr(self, "latency_ms", 0))
 
-    get_item = _asked("GetItem")
-    batch_get_item = _asked("BatchGetItem")
-    put_item = _asked("PutItem")
-    update_item = _asked("UpdateItem")
-    batch_execute_statement = _asked("BatchExecuteStatement")
-    query = _asked("Query")
+    get_item = _operation("GetItem")
+    batch_get_item = _operation("BatchGetItem")
+    put_item = _operation("PutItem")
+    update_item = _operation("UpdateItem")
+    batch_execute_statement = _operation("BatchExecuteStatement")
+    query = _operation("Query")
 
     def send(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """Returns the answer to a request."""
         perform = functools.partial(self._perform, operation, request)
-        return self.stepped(functools.partial(self._answer, operation, perform))
+        return self.perform_stepwise(functools.partial(self._answer, operation, perform))
 
-    def stepped(self, request: Request) -> dict[str, Any]:
+    def perform_stepwise(self, request: Request) -> dict[str, Any]:
         """Returns the answer to a request before or after which the function may die."""
         if self.step is None:
             return request()
@@ -113,14 +113,14 @@ class UnreliableDynamoDB:
         """Lets the tables answer; while outcomes are unknown each statement of a batch has its own outcome."""
         if operation == "PutItem" and self.refuses and _is_refused(request["Item"].values()):
             raise ClientError(_error("ValidationException"), operation)
-        if operation == "BatchExecuteStatement" and (self._unknown.holds or self.refuses):
+        if operation == "BatchExecuteStatement" and (self._unknown.is_lasting or self.refuses):
             return {"Responses": [self._execute(statement) for statement in request["Statements"]]}
         return method(self._tables, operation)(**request)
 
     def _execute(self, statement: dict[str, Any]) -> dict[str, Any]:
         if self.refuses and _is_refused(statement["Parameters"]):
             return {"Error": {"Code": "ValidationError", "Message": "no item can have that"}}
-        outcome = self._unknown.outcome(STATEMENTS)
+        outcome = self._unknown.draw_outcome(STATEMENTS)
         if outcome == "is throttled":
             return {"Error": {"Code": "ThrottlingError", "Message": "slow down"}}
         answer: dict[str, Any] = self._tables.batch_execute_statement(Statements=[statement])["Responses"][0]
@@ -129,7 +129,7 @@ class UnreliableDynamoDB:
     def _answer(self, operation: str, request: Request) -> dict[str, Any]:
         if self._clock.now_ms() < self._throttled_until_ms:
             raise ClientError(_error("ProvisionedThroughputExceededException"), operation)
-        outcome = self._unknown.outcome(OUTCOMES)
+        outcome = self._unknown.draw_outcome(OUTCOMES)
         if outcome == "passes":
             return request()
         if outcome == "is sent twice":
@@ -137,7 +137,7 @@ class UnreliableDynamoDB:
         if outcome == "loses its answer":
             _quietly(request)
         elif outcome == "lands late" and operation not in READS:
-            self._clock.call_at(self._clock.now_ms() + self._unknown.late_ms(), lambda: _quietly(request))
+            self._clock.call_at(self._clock.now_ms() + self._unknown.draw_late_ms(), lambda: _quietly(request))
         raise ReadTimeoutError(endpoint_url="https://dynamodb.invalid")
 
 
@@ -173,18 +173,18 @@ class UnreliableQueue:
     def __init__(self, clock: Clock, dynamodb: UnreliableDynamoDB, url: str) -> None:
         self._url = url
         self._dynamodb = dynamodb
-        self._unknown = _Unknown(clock)
+        self._unknown = _UnknownOutcomes(clock)
         self.refuse = self._unknown.hold
         self.messages: list[dict[str, Any]] = []
 
     def send_message(self, *, QueueUrl: str, MessageBody: str) -> dict[str, Any]:
         """As boto3's, for the store."""
         assert QueueUrl == self._url
-        return self._dynamodb.stepped(lambda: self.take(json.loads(MessageBody)))
+        return self._dynamodb.perform_stepwise(lambda: self.put(json.loads(MessageBody)))
 
-    def take(self, message: dict[str, Any]) -> dict[str, Any]:
+    def put(self, message: dict[str, Any]) -> dict[str, Any]:
         """Puts the message into the queue; raises the errors of boto3."""
-        outcome = self._unknown.outcome(MESSAGES)
+        outcome = self._unknown.draw_outcome(MESSAGES)
         if outcome == "is refused":
             answer: Any = {"Error": {"Code": "ServiceUnavailable", "Message": "come again"}}
             raise ClientError(answer, "SendMessage")

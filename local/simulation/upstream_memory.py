@@ -49,12 +49,12 @@ class Memory:
             return 0
         return None if not self.keeps_ms or self.word else (self.keeps_ms - ANSWER_MS - 2 * skew_ms) // 1000 * 1000
 
-    def oldest(self, emitted_ms: Sequence[int], now_ms: int) -> int:
+    def oldest_number(self, emitted_ms: Sequence[int], now_ms: int) -> int:
         """Returns the number of the oldest event that it has."""
         if self.keeps_ms:
-            return _since(emitted_ms, now_ms - self.keeps_ms)
+            return first_after(emitted_ms, now_ms - self.keeps_ms)
         oldest = max(0, len(emitted_ms) - self.keeps) if self.keeps else 0
-        return oldest if self.word else min(oldest, _since(emitted_ms, now_ms - KEPT_MS))
+        return oldest if self.word else min(oldest, first_after(emitted_ms, now_ms - KEPT_MS))
 
     def fields(self, skew_ms: int) -> dict[str, Any]:
         """Returns the profile's fields for it."""
@@ -71,7 +71,7 @@ class Memory:
         return f"forgets {kept} {'by a ' + self.word if self.word else 'silently'}"
 
 
-def _since(emitted_ms: Sequence[int], at_ms: int) -> int:
+def first_after(emitted_ms: Sequence[int], at_ms: int) -> int:
     """Returns the number of the first event that happened after `at_ms`."""
     return next((n for n, emitted in enumerate(emitted_ms) if emitted > at_ms), len(emitted_ms))
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from handlers.connection.inputs import Chunk
 from local.simulation.links import Link
-from local.simulation.socket_peer import said
+from local.simulation.socket_peer import message_frame
 from states_language.clock import Clock
 
 # How often it pings a socket.
@@ -22,19 +22,25 @@ class UpstreamSockets:
         self,
         clock: Clock,
         draws: random.Random,
-        holds: Callable[[str], bool],
+        is_lasting: Callable[[str], bool],
         answer: Callable[[Link], None],
         excess: list[str],
     ) -> None:
-        self._clock, self._draws, self._holds, self._answer, self._excess = clock, draws, holds, answer, excess
+        self._clock, self._draws, self._is_lasting, self._answer, self._excess = (
+            clock,
+            draws,
+            is_lasting,
+            answer,
+            excess,
+        )
         self.acknowledged: dict[int, int] = {}
 
-    def hears(self, link: Link, frame: bytes) -> None:
+    def take_frame(self, link: Link, frame: bytes) -> None:
         """Receives a frame from a client's socket, and answers soon."""
         if link.closed_ms is not None or link.peer is None:
             return
         try:
-            messages = link.peer.hears(frame)
+            messages = link.peer.read_messages(frame)
         except AssertionError as error:
             self._excess.append(f"link {link.number}: {error}")
             return
@@ -46,11 +52,11 @@ class UpstreamSockets:
             if message["op"] == "subscribe":
                 if (since := message.get("since")) != link.cursor:
                     self._excess.append(f"link {link.number} subscribes since {since}, not {link.cursor}")
-                if not self._holds("no answers"):
+                if not self._is_lasting("no answers"):
                     self._clock.call_at(at_ms, lambda: self._answer(link))
             elif message["op"] == "ping":
                 link.pinged_ms = link.pinged_ms or self._clock.now_ms()
-                if not self._holds("no answers"):
+                if not self._is_lasting("no answers"):
                     self._clock.call_at(at_ms, lambda: self._pong(link))
 
     def ping(self, links: list[Link]) -> None:
@@ -58,7 +64,7 @@ class UpstreamSockets:
         now_ms = self._clock.now_ms()
         for link in [link for link in links if link.peer is not None]:
             assert link.peer is not None
-            if link.function.is_alive and not link.function.was_frozen and link.peer.unanswered(now_ms):
+            if link.function.is_alive and not link.function.was_frozen and link.peer.unanswered_pings(now_ms):
                 self._excess.append(f"link {link.number} does not answer pings")
             if not link.silent and self._draws.random() < PINGS:
                 self._send(link, link.peer.ping(now_ms))
@@ -66,11 +72,11 @@ class UpstreamSockets:
     def _pong(self, link: Link) -> None:
         if not link.silent:
             link.pinged_ms = 0
-            self._send(link, said({"op": "pong"}))
+            self._send(link, message_frame({"op": "pong"}))
 
     def _send(self, link: Link, frame: bytes) -> None:
         """Sends a frame that is not an event, after the held-back rest of a cut one."""
         if link.is_open and not link.silent:
             data, link.held = link.held + frame, b""
             link.last_byte_ms = self._clock.now_ms()
-            link.client.arrived(link, Chunk(data))
+            link.client.take_arrival(link, Chunk(data))

@@ -42,7 +42,7 @@ class Clock(Protocol):
     now_ms: int
 
 
-def side_by_side(clock: Clock) -> Each:
+def concurrent_map(clock: Clock) -> Each:
     """Returns a `map` that runs its calls at the same time: it takes as long as the slowest one."""
 
     def each(work: Callable[[Any], Any], several: Sequence[Any]) -> list[Any]:
@@ -108,7 +108,7 @@ class VirtualDelivery:
         )
         self.restart()
 
-    def died(self, place: Place | None) -> None:
+    def record_death(self, place: Place | None) -> None:
         """Records that a call was killed, and starts a new sandbox."""
         self.deaths.append((self.clock.now_ms, place))
         self.restart()
@@ -119,7 +119,7 @@ class VirtualDelivery:
         feed = Feed(arrivals, self._events, self._in_order)
         self.delivery = Delivery(arrivals, Bells(self._table), SinkRecords(self._table), feed, self._ports)
 
-    def at(self, at_ms: int, action: Callable[[], None], place: Place | None = None) -> None:
+    def schedule(self, at_ms: int, action: Callable[[], None], place: Place | None = None) -> None:
         """Schedules an action; the actions of one place run one after the other."""
         heapq.heappush(self._due, (at_ms, next(self._numbers), action, place))
 
@@ -156,7 +156,7 @@ class VirtualDelivery:
         free_ms = 0 if place is None else self._free_ms.get(place, 0)
         if free_ms > at_ms:
             # The place is busy: the call begins later, and sees the events until then.
-            self.at(free_ms, action, place)
+            self.schedule(free_ms, action, place)
             return
         self.clock.now_ms = at_ms
         self._limit_ms = self.clock.now_ms + LIMIT_MS - MARGIN_MS
@@ -168,11 +168,11 @@ class VirtualDelivery:
         try:
             action()
         except self._dying:
-            self.died(place)
+            self.record_death(place)
 
     def _call(self, out: Sequence[Bell]) -> None:
         for bell in () if out and self.loses() else out:
-            self.at(self.clock.now_ms + START_MS, partial(self.delivery.answer, bell), bell.place)
+            self.schedule(self.clock.now_ms + START_MS, partial(self.delivery.answer, bell), bell.place)
 
     def _sweep(self) -> None:
         self.behind = self.delivery.sweep()
@@ -182,7 +182,7 @@ class VirtualDelivery:
 
     def _within(self, several: Sequence[Callable[[], None]], ms: int) -> None:
         until_ms = self.clock.now_ms + ms
-        side_by_side(self.clock)(lambda one: one(), several)
+        concurrent_map(self.clock)(lambda one: one(), several)
         self.clock.now_ms = min(self.clock.now_ms, until_ms)
 
     def _sleep(self, ms: int) -> None:

@@ -40,7 +40,7 @@ class Task:
     skew_ms: int = 0
 
 
-class AtOnce:
+class InstantRequests:
     """Requests of a function that take no time; `slow_requests.py` has those that do."""
 
     ran_out = False  # a request got no time, although no slow store had used up the margin for leaving
@@ -51,11 +51,11 @@ class AtOnce:
         yield from ()
         return [request() for request in requests][-1]
 
-    def missed(self) -> None:
+    def record_missed(self) -> None:
         """Records that a request was not made because no time was left."""
 
 
-def answering(waits: Waits[Any]) -> Waits[Answered]:
+def as_answered(waits: Waits[Any]) -> Waits[Answered]:
     """Returns the same pauses; the result is the requests' value or error, or that the store did not answer."""
     try:
         value = yield from waits
@@ -87,8 +87,8 @@ class VirtualFunction:
         self._is_prompt = is_prompt
         self.draws = random.Random(task.number)
         self.draw: Callable[[float, float], float] = self.draws.uniform
-        self.requests = AtOnce()
-        self.bell = VirtualBell(self._heard)
+        self.requests = InstantRequests()
+        self.bell = VirtualBell(self._wake)
         self.own_thread = OwnThread()
         self.slots: dict[str, Any] = {}  # by stream (`slots.py`)
         self._timer: Timer | None = None
@@ -140,7 +140,7 @@ class VirtualFunction:
         self.frozen_until_ms = max(self.frozen_until_ms, until_ms)
         self.was_frozen = True
 
-    def performed(self, step: Step) -> None:
+    def count_step(self, step: Step) -> None:
         """Counts a step that was performed, after which it may be killed."""
         if self.dies_after is not None and not isinstance(step, Await):
             self.dies_after -= 1
@@ -151,7 +151,7 @@ class VirtualFunction:
         """Returns the time by its own clock."""
         return self._clock.now_ms() + self.task.skew_ms
 
-    def ran_ms(self) -> int:
+    def last_run_ms(self) -> int:
         """Returns when it last ran, by its own clock; an arrival while it is frozen may have come at any time since."""
         return self.now_ms() if self._clock.now_ms() >= self.frozen_until_ms else self._frozen_from_ms + self.skew_ms
 
@@ -167,21 +167,21 @@ class VirtualFunction:
             except StoreUnavailable as error:
                 return Outcome("StoreUnavailable", "", str(error))
             if isinstance(need, Ask):
-                answered = yield from answering(self.requests.ask(need.request))
+                answered = yield from as_answered(self.requests.ask(need.request))
                 if answered.error is not None:
                     move = functools.partial(needs.throw, answered.error)
                 else:
                     move = functools.partial(needs.send, answered.value)
                 continue
-            if own.asked is not None:
-                own.answers((yield from answering(self.requests.ask(*own.asked))))
+            if own.requests is not None:
+                own.add_answer((yield from as_answered(self.requests.ask(*own.requests))))
             rung = bell.wait(0)
             if not rung and need.for_s > 0:
                 yield self._clock.now_ms() + max(1, round(1000 * need.for_s)), True
                 rung = bell.wait(0)
             move = functools.partial(needs.send, rung)
 
-    def _heard(self) -> None:
+    def _wake(self) -> None:
         """Resumes it if it waits for an arrival."""
         if self._listens:
             if self._is_prompt:

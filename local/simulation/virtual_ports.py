@@ -19,21 +19,21 @@ CLOSED_HERE = Closed("closed_here")
 class Client(Protocol):
     """The opener of an upstream's link."""
 
-    def arrived(self, link: Any, arrival: Arrival) -> None:
+    def take_arrival(self, link: Any, arrival: Arrival) -> None:
         """Receives an arrival from the link; a Closed has the reasons of `handlers/upstream/reader.py`."""
 
 
 class VirtualBell(Bell):
-    """A bell that calls `heard` at each ring."""
+    """A bell that calls `on_ring` at each ring."""
 
-    def __init__(self, heard: Callable[[], None]) -> None:
+    def __init__(self, on_ring: Callable[[], None]) -> None:
         self._rung: set[str] = set()
-        self._heard = heard
+        self._on_ring = on_ring
 
     def ring(self, name: str) -> None:
         """Wakes the function if it waits."""
         self._rung.add(name)
-        self._heard()
+        self._on_ring()
 
     def wait(self, for_s: float) -> set[str]:  # noqa: ARG002  # the function waits
         """Returns the names for which it rang since the last call."""
@@ -57,20 +57,20 @@ class Answers:
 
 
 class OwnThread(Answers):
-    """The function's one thread, which makes the requests of its one stream itself: `asked` are the next."""
+    """The function's one thread, which makes the requests of its one stream itself: `requests` are the next."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: Requests | None = None
+        self.requests: Requests | None = None
         self._stream_id = ""
 
     def ask(self, stream_id: str, *requests: Callable[[], Any]) -> None:
         """Lets the function make the requests when it waits next."""
-        self._stream_id, self.asked = stream_id, requests
+        self._stream_id, self.requests = stream_id, requests
 
-    def answers(self, answer: Answered) -> None:
+    def add_answer(self, answer: Answered) -> None:
         """Takes the answer to the requests."""
-        self.asked = None
+        self.requests = None
         self._answers.append((self._stream_id, answer))
 
 
@@ -96,20 +96,20 @@ class PromptPool(Answers):
 class VirtualReader:
     """The arrivals of one opening that were not taken yet.
 
-    It calls `heard` at each arrival, `close` with the link when it is closed, and `say` with a frame to send. The
-    opener sets `link`. `ran_ms` returns when the function last ran: now, unless it stands still.
+    It calls `on_arrival` at each arrival, `close` with the link when it is closed, and `say` with a frame to send. The
+    opener sets `link`. `last_run_ms` returns when the function last ran: now, unless it stands still.
     """
 
     def __init__(
         self,
         now_ms: Callable[[], int],
-        ran_ms: Callable[[], int],
-        heard: Callable[[], None],
+        last_run_ms: Callable[[], int],
+        on_arrival: Callable[[], None],
         close: Callable[[Any], None],
         say: Callable[[Any, bytes], None],
     ) -> None:
-        self._now_ms, self._ran_ms = now_ms, ran_ms
-        self._heard = heard
+        self._now_ms, self._last_run_ms = now_ms, last_run_ms
+        self._on_arrival = on_arrival
         self._close, self._say = close, say
         self._inbox: deque[tuple[Arrival, int]] = deque()
         self._is_closed = False
@@ -122,11 +122,11 @@ class VirtualReader:
         """Returns how long the oldest arrival has been waiting; None if none waits."""
         return (self._now_ms() - self._inbox[0][1]) / 1000 if self._inbox else None
 
-    def takes(self, arrival: Arrival) -> None:
+    def add_arrival(self, arrival: Arrival) -> None:
         """Receives an arrival."""
         if not self._is_closed:
-            self._inbox.append((arrival, self._ran_ms()))
-            self._heard()
+            self._inbox.append((arrival, self._last_run_ms()))
+            self._on_arrival()
 
     def get(self, wait_s: float) -> Arrival | None:  # noqa: ARG002  # it never waits
         """Returns the next arrival, or None."""

@@ -83,7 +83,7 @@ class VirtualRest:
             numbers = numbers[1:-1]
         # A lie concerns the whole request and not single pages: no client could notice that one page leaves out an
         # event.
-        place = _shuffled if ways.is_shuffled else _counted
+        place = _shuffled if ways.is_shuffled else _in_order
         numbers.sort(key=place)
         if "page" in asked:
             numbers = [number for number in numbers if place(number) >= place(int(asked["page"]))]
@@ -95,7 +95,7 @@ class VirtualRest:
         return f'{{"events":[{",".join(map(self._body, page))}],"next":{following}}}'
 
 
-def _counted(number: int) -> tuple[int, int]:
+def _in_order(number: int) -> tuple[int, int]:
     return number, number
 
 

@@ -13,7 +13,7 @@ from handlers.profile.behaviour import Profile
 from handlers.run.group_ports import Needs
 from handlers.run.stream_invocation import read_invocation
 from local.simulation.dynamodb_expressions import Item
-from local.simulation.shared_tasks import answer_of, request, setter, store_on
+from local.simulation.shared_tasks import answer_of, send_table_request, set_once, store_on
 from local.simulation.skipping import NEVER_MS, SkippingSlot, VirtualConnection
 from local.simulation.slots import Upstream, stream_needs
 from local.simulation.tables import Key, MemoryDynamoDB
@@ -43,7 +43,7 @@ class VirtualSandbox:
         self._limit_ms: int = settings["function_timeout_s"] * 1000
         names = stage.names
         self._function = names["connection_manager"]
-        self.tables = MemoryDynamoDB(names["events_table"], names["control_table"], on_change=self._changed)
+        self.tables = MemoryDynamoDB(names["events_table"], names["control_table"], on_change=self._notify_slots)
         self._store = store_on(self.tables, names)
         self._invocations: list[tuple[str, VirtualFunction]] = []
         self._running: dict[VirtualFunction, asyncio.Future[Outcome]] = {}
@@ -58,7 +58,7 @@ class VirtualSandbox:
         if call.service == "lambda":
             return await self._invoke(call)
         if call.service == "dynamodb":
-            return request(self.tables, call)
+            return send_table_request(self.tables, call)
         if (call.service, call.action) == ("sfn", "describeExecution"):
             return self._executions.describe(call)
         if (call.service, call.action) == ("states", "startExecution"):
@@ -77,7 +77,7 @@ class VirtualSandbox:
         for arn, function in self._invocations:
             lane = next(lane_of[arn])
             connections += [
-                _shown(lane, connection, origin_ms, until_ms)
+                _timeline_connection(lane, connection, origin_ms, until_ms)
                 for connection in self._connections_of(function)
                 if connection.link is not None and connection.link.opened_ms is not None
             ]
@@ -104,7 +104,7 @@ class VirtualSandbox:
         )
         ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         task = Task(len(self._invocations) + 1, invocation)
-        function = VirtualFunction(self._clock, task, setter(ended), is_prompt=True)
+        function = VirtualFunction(self._clock, task, set_once(ended), is_prompt=True)
         function.draw = self._draw
         self._invocations.append((call.execution_arn, function))
         self._running[function] = ended
@@ -126,7 +126,7 @@ class VirtualSandbox:
 
     def _kill(self, function: VirtualFunction, outcome: Outcome) -> None:
         function.kill()
-        setter(self._running[function])(outcome)
+        set_once(self._running[function])(outcome)
 
     def _kill_all(self) -> None:
         for function in list(self._running):
@@ -136,14 +136,14 @@ class VirtualSandbox:
         for function in self._running:
             function.freeze(NEVER_MS)  # it stays frozen until it is killed at its limit
 
-    def _changed(self, _table: str, key: Key, _item: Item) -> None:
+    def _notify_slots(self, _table: str, key: Key, _item: Item) -> None:
         if key[1] == "lease":
             for function in self._running:
                 for slot in function.slots.values():
-                    slot.lease_changed()
+                    slot.mark_lease_changed()
 
 
-def _shown(lane: str, connection: VirtualConnection, origin_ms: int, until_ms: int) -> Connection:
+def _timeline_connection(lane: str, connection: VirtualConnection, origin_ms: int, until_ms: int) -> Connection:
     """Returns an answered connection as the timeline shows it."""
     link = connection.link
     to_ms = until_ms if link.closed_ms is None else min(link.closed_ms - origin_ms, until_ms)

@@ -63,15 +63,15 @@ class VirtualSinks:
                 self.dies_in = None
                 raise Killed
 
-    def holds(self, fault: str, label: str = "", of_ten: int = 10) -> bool:
+    def is_affected(self, fault: str, label: str = "", of_ten: int = 10) -> bool:
         """Returns whether the fault affects this request; while it lasts, it affects `of_ten` of ten."""
         return self.now_ms < self.until_ms.get((fault, label), 0) and self._draws.randrange(10) < of_ten
 
-    def take(self, label: str, event: dict[str, Any]) -> None:
+    def record_arrival(self, label: str, event: dict[str, Any]) -> None:
         """Records that an event has arrived."""
         self.arrived.append((label, event, self.now_ms))
 
-    def drawn(self, several: Sequence[int]) -> int:
+    def draw_one(self, several: Sequence[int]) -> int:
         """Returns one of the numbers at random."""
         return self._draws.choice(several)
 
@@ -134,7 +134,7 @@ class VirtualSinks:
         """As boto3's; a function that fails in part names one event, and has processed those before it."""
         events = json.loads(Payload)["events"]
         label = f"lambda:{FunctionName}"
-        named = self._draws.randrange(len(events)) if self.holds("part", label, 4) else len(events)
+        named = self._draws.randrange(len(events)) if self.is_affected("part", label, 4) else len(events)
         texts = [json.dumps(event) for event in events]
         self._whole("Invoke", label, texts, "InvalidRequestContentException", named)
         failures = [{"itemIdentifier": event["key"]} for event in events[named : named + 1]]
@@ -144,20 +144,20 @@ class VirtualSinks:
 
     def begin(self, label: str) -> None:
         """Begins a request to a sink, which may be slow, or hang."""
-        is_hung = self.holds("hang", label)
-        self.now_ms += HUNG_MS if is_hung else SLOW_MS if self.holds("slow sink", label) else QUICK_MS
+        is_hung = self.is_affected("hang", label)
+        self.now_ms += HUNG_MS if is_hung else SLOW_MS if self.is_affected("slow sink", label) else QUICK_MS
         self.step()
         if is_hung:
             raise ReadTimeoutError(endpoint_url="https://sink.invalid")
 
     def _begin(self, operation: str, label: str) -> None:
         self.begin(label)
-        if self.holds("away", label):
+        if self.is_affected("away", label):
             raise _error(operation, "ServiceUnavailable")
 
     def _end(self, label: str) -> None:
         self.step()
-        if self.holds("no answers", label, 4):
+        if self.is_affected("no answers", label, 4):
             raise ReadTimeoutError(endpoint_url="https://sink.invalid")
 
     def _whole(
@@ -167,10 +167,10 @@ class VirtualSinks:
         self._begin(operation, label)
         if any(map(self.is_poison, texts)):
             raise _error(operation, final)
-        if count is None and self.holds("part", label, 4):
+        if count is None and self.is_affected("part", label, 4):
             raise _error(operation, "SlowDown")
         for text in texts[:count]:
-            self.take(label, json.loads(text))
+            self.record_arrival(label, json.loads(text))
         self._end(label)
 
     def _each(self, operation: str, label: str, entries: Entries, body: str, final: str = "") -> list[str | None]:
@@ -181,11 +181,11 @@ class VirtualSinks:
             raise _error(operation, "InvalidArgumentException")
         codes: list[str | None] = []
         for entry, is_poison in zip(entries, poison, strict=True):
-            is_refused = not is_poison and self.holds("part", label, 3)
+            is_refused = not is_poison and self.is_affected("part", label, 3)
             codes.append(final if is_poison else "InternalFailure" if is_refused else None)
             event = json.loads(entry[body])
             if codes[-1] is None and not (label.startswith("sqs:") and self._is_repeated(label, entry, event)):
-                self.take(label, event)
+                self.record_arrival(label, event)
         self._end(label)
         return codes
 
@@ -219,7 +219,7 @@ class VirtualWebhook:
             sinks.begin(LABEL)
         except ReadTimeoutError:
             raise exceptions.TimeoutError("nobody answers") from None
-        if sinks.holds("away", LABEL):
+        if sinks.is_affected("away", LABEL):
             raise exceptions.ConnectTimeoutError("nobody answers")
         if problem := self._problem(request, text):
             sinks.misused.append(f"{LABEL}: {problem}")
@@ -227,16 +227,16 @@ class VirtualWebhook:
         events = _events(text)
         poison = [sinks.is_poison(json.dumps(one, ensure_ascii=False, separators=(",", ":"))) for one in events]
         if any(poison):
-            return sinks.drawn(FINAL)
-        if sinks.holds("part", LABEL, 4):
-            status = sinks.drawn((*PASSING, REDIRECT))
+            return sinks.draw_one(FINAL)
+        if sinks.is_affected("part", LABEL, 4):
+            status = sinks.draw_one((*PASSING, REDIRECT))
             if status == REDIRECT:
                 raise RedirectRefused("the upstream redirected, and this request follows no redirect")
             return status
         for event in events:
-            sinks.take(LABEL, event)
+            sinks.record_arrival(LABEL, event)
         sinks.step()
-        if sinks.holds("no answers", LABEL, 4):
+        if sinks.is_affected("no answers", LABEL, 4):
             raise exceptions.TimeoutError("the answer is lost")
         return 204
 

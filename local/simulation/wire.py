@@ -67,14 +67,14 @@ class Wire:
         """The profile's fields for the key and the time."""
         return {"key": "$.seq" if self._key == "path" else self._key} | ({"time": "$.at"} if self.timed else {})
 
-    def own(self, number: int) -> int:
+    def own_number(self, number: int) -> int:
         """Returns the number that the upstream itself gives to the event: it counts from 0 after each restart."""
         return number - self.begins[self._count(number)]
 
-    def rivals(self, number: int) -> list[int]:
+    def events_with_same_key(self, number: int) -> list[int]:
         """Returns the events of earlier counts with the same key as this one."""
-        own, count = self.own(number), self._count(number)
-        return [begin + own for begin in self.begins[:count] if self.own(begin + own) == own]
+        own, count = self.own_number(number), self._count(number)
+        return [begin + own for begin in self.begins[:count] if self.own_number(begin + own) == own]
 
     def _count(self, number: int) -> int:
         return bisect.bisect_right(self.begins, number) - 1
@@ -87,11 +87,11 @@ class Wire:
         if self._is_socket:
             return encoded_frame(TEXT, self.body(number).encode())
         name = f"event: {LOSS}\n" if announces_loss else ""
-        return f"id: {self.own(number)}\n{name}data: {self.body(number)}\n\n".encode()
+        return f"id: {self.own_number(number)}\n{name}data: {self.body(number)}\n\n".encode()
 
     def id_of(self, number: int) -> str | None:
         """Returns the event's id on the wire; None on a socket, whose messages have none."""
-        return None if self._is_socket else str(self.own(number))
+        return None if self._is_socket else str(self.own_number(number))
 
     def is_unstorable(self, number: int) -> bool:
         """Returns whether no item can hold the event."""
@@ -103,7 +103,7 @@ class Wire:
         if self._key != "hash":
             # After a restart an event gets another key if its own is taken. An event of the first count may come late.
             own, _, other = key.partition("#")
-            return number if own == str(self.own(number)) and (not other or len(self.begins) > 1) else -1
+            return number if own == str(self.own_number(number)) and (not other or len(self.begins) > 1) else -1
         return number if self._keys.setdefault(key, number) == number else -1
 
     def key_number(self, key: str) -> int:
@@ -115,7 +115,7 @@ class Wire:
     def body(self, number: int) -> str:
         """Returns the event's text: JSON, which a repair address has too, unless the keys are ids."""
         note = self._note if self.is_unstorable(number) else ""
-        own, count = self.own(number), self._count(number)
+        own, count = self.own_number(number), self._count(number)
         of = f"{self.stream}~{count}" if count else self.stream
         if self._key == "id":
             return f"event {own} of {of} {note}".rstrip()

@@ -47,10 +47,10 @@ def test_schedules_draw_sockets() -> None:
 def test_a_client_that_breaks_the_protocol_is_noticed() -> None:
     """The upstream notices a frame without a mask, a message after the close, and an unanswered ping."""
     with pytest.raises(AssertionError, match="breaks the protocol"):
-        SocketPeer().hears(b"\x81\x02{}")
+        SocketPeer().read_messages(b"\x81\x02{}")
     peer = SocketPeer()
-    assert peer.hears(b"\x81\x82\0\0\0\0{}") == [{}]
+    assert peer.read_messages(b"\x81\x82\0\0\0\0{}") == [{}]
     assert peer.ping(0) == b"\x89\x011"
-    assert (peer.unanswered(20_000), peer.unanswered(20_001)) == (0, 1)
-    assert peer.hears(b"\x8a\x81\0\0\0\x001") == []
-    assert peer.unanswered(20_001) == 0
+    assert (peer.unanswered_pings(20_000), peer.unanswered_pings(20_001)) == (0, 1)
+    assert peer.read_messages(b"\x8a\x81\0\0\0\x001") == []
+    assert peer.unanswered_pings(20_001) == 0

@@ -95,5 +95,5 @@ def test_a_message_of_a_socket_is_decoded_in_little_more_than_twice_its_size(ext
         )
         wire += b"\x80\x01\x00" if extension else b"\x80\x00"
         decoder = WebSocketDecoder(BOUND)
-        decoder.opens({"sec-websocket-extensions": extension})
+        decoder.take_headers({"sec-websocket-extensions": extension})
         assert decoded(decoder, wire) == [body.decode()]

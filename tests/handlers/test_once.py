@@ -16,7 +16,7 @@ from handlers.run.group_ports import Needs
 from local import stages
 from local.simulation.scenario import Scenario, Upstream, Window, read
 from local.simulation.scripted_upstream import ScriptedUpstream
-from local.simulation.shared_tasks import setter
+from local.simulation.shared_tasks import set_once
 from local.simulation.slots import Slot, stream_needs
 from local.simulation.virtual_function import VirtualFunction
 from local.simulation.virtual_sandbox import VirtualSandbox
@@ -47,7 +47,7 @@ class Sandbox(VirtualSandbox):
 
     def _lose_all(self) -> None:
         for ended in self._running.values():
-            setter(ended)(Outcome("Lambda.Unknown", "", "no answer came"))
+            set_once(ended)(Outcome("Lambda.Unknown", "", "no answer came"))
 
     def _resources(self, function: VirtualFunction) -> Needs:
         return stream_needs(function, Slot(function, self._upstream), self._profile, self._store)

@@ -6,7 +6,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from local import stages
-from local.simulation.shared_tasks import request
+from local.simulation.shared_tasks import send_table_request
 from local.simulation.tables import MemoryDynamoDB
 from states_language import Execution, Machine, Perform, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
@@ -99,7 +99,7 @@ class Account:
                 assert call.parameters["StateMachineArn"] == f"{self.prefix}:stateMachine:{NAMES['start']}"
                 found = await self._run(json.loads(call.parameters["Input"]), self._clock)
                 return {"Status": found.status, "Output": found.output_text, "Error": found.error}
-        return request(self.tables, call)
+        return send_table_request(self.tables, call)
 
     def start(self, parameters: dict[str, Any]) -> Any:
         name = parameters["Name"]
@@ -170,7 +170,7 @@ class Aws:
         if call.action == "sendMessage":
             self.dead_letters.append(call.parameters)
             return {"MessageId": "1"}
-        return request(self.dynamodb, call)
+        return send_table_request(self.dynamodb, call)
 
     def holder(self) -> str | None:
         """Returns the execution that holds the stream; None if none does."""

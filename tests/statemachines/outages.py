@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from local import stages
-from local.simulation.shared_tasks import request
+from local.simulation.shared_tasks import send_table_request
 from local.simulation.tables import MemoryDynamoDB
 from states_language import Execution, Machine, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
@@ -122,9 +122,9 @@ class World:
         if is_lost and (call.action == "getItem" or self.clock.now_ms() >= self.began_ms + 60_000):
             raise TaskFailure("DynamoDB.SdkClientException", "the table is away")
         if not is_lost:
-            return request(self.table, call)
+            return send_table_request(self.table, call)
         with suppress(TaskFailure):
-            request(self.table, call)
+            send_table_request(self.table, call)
         raise TaskFailure("DynamoDB.SdkClientException", "the answer is lost")
 
     async def invoke(self, call: TaskCall) -> str:

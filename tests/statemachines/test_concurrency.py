@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from local.simulation.shared_tasks import setter
+from local.simulation.shared_tasks import set_once
 from states_language import TaskFailure
 from states_language.clock import VirtualClock
 from tests.statemachines.bounds import ALLOWED
@@ -62,9 +62,9 @@ class Stream(World):
         end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         for other, older in self.open:
             why = "StreamTakenOver" if other == execution else "superseded"
-            self.clock.call_at(now_ms + OVERLAP_MS, partial(setter(older), why))
+            self.clock.call_at(now_ms + OVERLAP_MS, partial(set_once(older), why))
         self.open.append((execution, end))
-        deadline = self.clock.call_at(now_ms + LIFE_MS, lambda: setter(end)("ConnectionExpired"))
+        deadline = self.clock.call_at(now_ms + LIFE_MS, lambda: set_once(end)("ConnectionExpired"))
         number = len(self.spans)
         self.spans.append((now_ms, None))
         why = await end

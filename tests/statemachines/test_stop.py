@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from local.simulation.shared_tasks import request
+from local.simulation.shared_tasks import send_table_request
 from states_language import TaskCall, TaskFailure
 from tests.statemachines.connections import MINE, OTHER, START, STOPPED_UNBEGUN, Aws
 
@@ -100,7 +100,7 @@ def test_a_claim_that_is_repeated_leaves_a_new_stop_request(aws: Aws, holder: di
     """
 
     def loses_the_answer(call: TaskCall) -> None:
-        request(aws.dynamodb, call)  # raises where the condition does not hold
+        send_table_request(aws.dynamodb, call)  # raises where the condition does not hold
         del aws.before["updateItem"]
         aws.put(**aws.lease(), stop={"BOOL": True})
         raise TaskFailure("DynamoDB.SdkClientException", "the answer was lost")
@@ -130,5 +130,5 @@ def test_a_claim_that_lands_after_its_execution_gave_up_is_refused(aws: Aws) -> 
     aws.put(ending={"S": "StreamEnded"}, ended_at={"S": "2026-01-01T00:00:05.000Z"})
     before = aws.lease()
     with pytest.raises(TaskFailure, match=r"^DynamoDB.ConditionalCheckFailedException"):
-        request(aws.dynamodb, sent[0])
+        send_table_request(aws.dynamodb, sent[0])
     assert aws.lease() == before

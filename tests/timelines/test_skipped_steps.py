@@ -44,8 +44,8 @@ def test_skipped_steps_do_not_change_the_timeline(
     upstream = {"policy": way[0], "standby": way[1], **faults, "stall_after_s": 10}
     table = short(way[0], SELDOM, run_for_s=RUN_MS // 1000, upstream=upstream, **{kind: deaths})
     quick = run_table(table).as_json()
-    skips = SkippingSlot._skips
+    skips = SkippingSlot._skipped_answer
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(SkippingSlot, "_waits_for_changes", lambda _slot: False)
-        patched.setattr(SkippingSlot, "_skips", lambda slot, step: skips(slot, step) and None)
+        patched.setattr(SkippingSlot, "_skipped_answer", lambda slot, step: skips(slot, step) and None)
         assert run_table(table).as_json() == quick

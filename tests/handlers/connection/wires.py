@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from handlers.framing.decoders import Framing, decoder
+from handlers.framing.decoders import Framing, make_decoder
 from handlers.framing.frames import Frame, FramingError, as_frames
 from handlers.framing.oversize import Oversize
 
@@ -36,7 +36,7 @@ def says(
     framing: Framing, chunks: Iterable[bytes], *, most: int = MAX, comments: bool = False, skips: bool = False
 ) -> Said:
     """Feed all chunks to a new decoder, also past an error."""
-    made = decoder(framing, most, comments=comments, skips=skips)
+    made = make_decoder(framing, most, comments=comments, skips=skips)
     frames: list[Frame] = []
     failed = ""
     for chunk in chunks:

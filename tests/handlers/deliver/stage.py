@@ -95,7 +95,7 @@ class Stage:
     def come(self, stream_id: str, *events: StreamEvent, at_ms: int | None = None) -> None:
         """Store events, and let Lambda bring their records now, or at an instant."""
         records = self.stored(stream_id, *events)
-        self.virtual.at(at_ms or self.clock.now_ms, lambda: self.virtual.delivery.note(records))
+        self.virtual.schedule(at_ms or self.clock.now_ms, lambda: self.virtual.delivery.note(records))
 
     def bring(self, writes: Sequence[tuple[int, Item]]) -> None:
         """Let Lambda bring writes of the events table, each with its delay from now."""
@@ -104,7 +104,7 @@ class Stage:
             key = (item["PK"]["S"], item["SK"]["S"])
             one = record(item, number, begin_ms + after_ms, "MODIFY" if key in known else "INSERT")
             known.add(key)
-            self.virtual.at(begin_ms + after_ms, partial(self.virtual.delivery.note, [one]))
+            self.virtual.schedule(begin_ms + after_ms, partial(self.virtual.delivery.note, [one]))
 
     def run(self, for_s: float = 10) -> None:
         """Let this time pass."""

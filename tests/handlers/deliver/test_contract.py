@@ -46,7 +46,7 @@ class Deliverer(Stage):
         """Let Lambda bring records, whose items are stored."""
         for one in records:
             self.client.put_item(TableName="events", Item=decode_image(one["dynamodb"]["NewImage"]))
-        self.virtual.at(self.clock.now_ms, lambda: self.virtual.delivery.note(records))
+        self.virtual.schedule(self.clock.now_ms, lambda: self.virtual.delivery.note(records))
 
     def delivers(self, for_s: float = 600) -> bool:
         """Let this time pass; return whether nothing is left to do."""

@@ -63,7 +63,7 @@ def test_a_delivered_event_is_the_json_that_get_shows() -> None:
     stage.come("demo:a#b", event("7", "body", name="tick"))
     log = segment_record("demo", [event("1", b"\0"), event("2", "x" * 300)], 4)
     stage.client.put_item(TableName="events", Item=decode_image(log["dynamodb"]["NewImage"]))
-    stage.virtual.at(NOW_MS, lambda: stage.virtual.delivery.note([log]))
+    stage.virtual.schedule(NOW_MS, lambda: stage.virtual.delivery.note([log]))
     stage.run()
     first, *several = [json.loads(one.text) for _, one in stage.taken]
     position = f"{NOW_MS:015d}/000000000001/000000000001"

@@ -147,7 +147,7 @@ def test_an_event_that_cannot_be_read_is_a_dead_letter(damage: dict[str, Any], *
     key = {name: {"S": text} for name, text in (("PK", "a"), ("SK", "1"))}
     item = stage.client.get_item(TableName="events", Key=key)["Item"] | damage
     stage.client.put_item(TableName="events", Item=item)
-    stage.virtual.at(NOW_MS, lambda: stage.virtual.delivery.note([one, two]))
+    stage.virtual.schedule(NOW_MS, lambda: stage.virtual.delivery.note([one, two]))
     stage.run()
     assert is_queue_open or asked(stage, "skip").skipped == 1
     stage.run()

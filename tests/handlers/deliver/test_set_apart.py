@@ -151,7 +151,7 @@ def test_single_events_of_a_segment_are_set_apart() -> None:
     stage = refusing("2", "3")
     one = segment_record("a", [event(str(n)) for n in range(6)], 1)
     stage.client.put_item(TableName="events", Item=decode_image(one["dynamodb"]["NewImage"]))
-    stage.virtual.at(NOW_MS, lambda: stage.delivery.note([one]))
+    stage.virtual.schedule(NOW_MS, lambda: stage.delivery.note([one]))
     stage.run(300)
     assert [refused.at for refused in of(stage).set_apart] == [3, 4]
     stage.answer = lambda _, batch: {0: AWAY} if batch[0].key == "3" else TAKE

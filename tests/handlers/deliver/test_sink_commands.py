@@ -118,7 +118,7 @@ def test_a_sink_that_refuses_within_a_segment_goes_on_within_it() -> None:
     stage.answer = lambda _target, batch: {at: AWAY for at, one in enumerate(batch) if one.key != "1"}
     one = segment_record("a", [event(str(n)) for n in (1, 2, 3)], 1)
     stage.client.put_item(TableName="events", Item=decode_image(one["dynamodb"]["NewImage"]))
-    stage.virtual.at(NOW_MS, lambda: stage.virtual.delivery.note([one]))
+    stage.virtual.schedule(NOW_MS, lambda: stage.virtual.delivery.note([one]))
     stage.run(40)
     assert stage.keys() == ["1"]
     stage.answer = lambda _target, _batch: TAKE
@@ -349,7 +349,7 @@ def test_a_command_before_a_new_sinks_first_worker_loses_no_event(name: str, *, 
     stage = Stage(replace(OTHER, from_ms=NOW_MS + 500), TARGET)
     place, delivery, records = Place("a", OTHER.label), stage.delivery, stage.stored("a", event("0", at_ms=NOW_MS))
     if is_killed:  # the call is killed before it rings; Lambda repeats it
-        stage.virtual.at(NOW_MS + 1_000, lambda: delivery.note(records))
+        stage.virtual.schedule(NOW_MS + 1_000, lambda: delivery.note(records))
         delivery.arrivals.note({"a": group_by_stream(records)["a"][:2]}, NOW_MS)
     else:
         delivery.note(records)

@@ -31,7 +31,7 @@ def test_streams_never_hold_more_than_the_budget_and_each_is_sure_of_its_part(
         stream = f"{number % count}"
         offered = shared.most_bytes(stream)
         assert offered >= TOTAL // 2 // count
-        shared.holds(stream, min(wanted, offered))
+        shared.set_held(stream, min(wanted, offered))
         assert shared.held_bytes <= TOTAL
 
 
@@ -43,19 +43,19 @@ def test_streams_never_hold_more_than_the_budget_while_their_number_changes(
     now = [1]
     shared = BufferBudget(TOTAL, lambda: now[0])
     for now[0], stream, wanted in changes:
-        shared.holds(f"{stream}", min(wanted, shared.most_bytes(f"{stream}")))
+        shared.set_held(f"{stream}", min(wanted, shared.most_bytes(f"{stream}")))
         assert shared.held_bytes <= TOTAL
 
 
 def test_the_bound_shrinks_with_the_number_of_streams_and_with_their_bytes() -> None:
     """The first of a hundred may hold a quarter, the second half as much; a repeated request gives no more."""
     shared = BufferBudget(16_000_000, lambda: 100)
-    assert (shared.sure_bytes, shared.most_bytes("a")) == (80_000, 4_080_000)
-    shared.holds("a", 4_080_000)
+    assert (shared.assured_bytes, shared.most_bytes("a")) == (80_000, 4_080_000)
+    shared.set_held("a", 4_080_000)
     assert (shared.most_bytes("a"), shared.most_bytes("b")) == (4_080_000, 2_080_000)
-    shared.holds("b", 2_080_000)
+    shared.set_held("b", 2_080_000)
     assert (shared.most_bytes("a"), shared.most_bytes("c")) == (4_080_000, 1_080_000)
-    shared.holds("a", 0)
+    shared.set_held("a", 0)
     assert (shared.most_bytes("a"), shared.most_bytes("b")) == (3_080_000, 4_080_000)
     alone = [BufferBudget(16_000_000, partial(int, count)).most_bytes("a") for count in (1, 2, 500)]
     assert alone == [12_000_000, 8_000_000, 4_016_000]
@@ -105,11 +105,11 @@ def test_events_that_wait_to_be_stored_make_no_short_frame_too_long(sizes: list[
     """A stream in a log, beside others that hold all they may, has half of its guaranteed part for each frame."""
     shared = BufferBudget(2_000 * count, lambda: count)
     for number in range(count - 1):
-        shared.holds(f"other {number}", shared.most_bytes(f"other {number}"))
+        shared.set_held(f"other {number}", shared.most_bytes(f"other {number}"))
     stream = Stream(shared, "a", "ndjson")
     stream.intake.gather_events()
     for size in sizes:
-        body = b"7" * min(size, shared.sure_bytes // 2 - 2)
+        body = b"7" * min(size, shared.assured_bytes // 2 - 2)
         stream.feed(body + b"\n")
         stream.answers()
     assert not any(isinstance(body, Oversize) for body in stream.bodies)
@@ -136,7 +136,7 @@ def test_decoders_hold_no_more_than_the_budget_and_explain_skipped_frames(
     for at, size, is_long, is_answered in steps:
         if not wires[at]:
             # The other bytes of a block of server-sent events, and the line of a length, count as well.
-            body = b"%d" % (size % 10) * (5 * size if is_long else min(size, shared.sure_bytes // 2 - 16))
+            body = b"%d" % (size % 10) * (5 * size if is_long else min(size, shared.assured_bytes // 2 - 16))
             wires[at] = framed(framings[at], body) + (b"\x1e" if framings[at] == "json-seq" else b"")
             expected[at].append(body)
             unstored[at].append(0)
@@ -156,7 +156,7 @@ def test_decoders_hold_no_more_than_the_budget_and_explain_skipped_frames(
         for body, unstored_bytes, stored in zip(whole, unstored[at][: len(whole)], stream.bodies, strict=True):
             if isinstance(stored, Oversize):
                 left = what_is_left(body)
-                assert len(body) + 16 + unstored_bytes > shared.sure_bytes
+                assert len(body) + 16 + unstored_bytes > shared.assured_bytes
                 assert (stored.size_bytes, stored.sha256) == (left.size_bytes, left.sha256)
                 assert stored.head
                 assert body.startswith(stored.head)

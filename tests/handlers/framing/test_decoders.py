@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.framing.decoders import FRAMINGS, Framing, decoder, refuses
+from handlers.framing.decoders import FRAMINGS, Framing, content_type_problem, make_decoder
 from handlers.framing.frames import BadFrame, Frame, FrameTooLong, as_frames
 from tests.handlers.connection.wires import MAX, cut, one_by_one, says
 
@@ -93,7 +93,7 @@ def test_no_bytes_crash_a_decoder(framing: Framing, chunks: list[bytes], most: i
 @pytest.mark.parametrize("framing", ALL)
 def test_an_error_comes_back_at_every_later_call(framing: Framing) -> None:
     """A stream that cannot be framed does not begin anew with the next chunk."""
-    made = decoder(framing, 4)
+    made = make_decoder(framing, 4)
     long = {"json-seq": b"\x1e12345678\n\n", "websocket": b"\x81\x0512345"}.get(framing, b"5\n345678\n\n")
     for data in (long, b"\x1e1\n\n"):
         with pytest.raises(FrameTooLong, match=r"^a frame is longer than max_frame_bytes \(4\)$") as caught:
@@ -105,7 +105,7 @@ def test_an_error_comes_back_at_every_later_call(framing: Framing) -> None:
 def test_a_page_is_no_stream_whatever_its_content_type(framing: Framing) -> None:
     """A body that begins with markup is an error at its first visible byte, and stays one."""
     for page in (b"<!DOCTYPE html>\n", b"\r\n  \n<html>", b"\xef\xbb\xbf<"):
-        made = decoder(framing, MAX)
+        made = make_decoder(framing, MAX)
         assert [made.feed(byte) for byte in one_by_one(page.partition(b"<")[0])] == [[]] * page.index(b"<")
         for data in (b"<", b'{"a":1}\n'):
             with pytest.raises(BadFrame, match=r"^the body begins with markup: it is a page, not a stream$"):
@@ -148,7 +148,7 @@ WRITE = 'write framing = "{}" in the profile'
 )
 def test_a_content_type_that_is_no_stream_is_named(framing: Framing, content_type: str | None, phrase: str) -> None:
     """An event stream needs its own Content-Type; that of another framing is refused with that framing's name."""
-    assert refuses(framing, content_type) == phrase
+    assert content_type_problem(framing, content_type) == phrase
 
 
 def is_linear(cost_s: Callable[[int], float], size: int) -> bool:
@@ -172,7 +172,7 @@ def test_decoding_takes_a_time_that_is_linear_in_the_bytes(framing: Framing) -> 
     """
 
     def cost_of_bytes_s(size: int) -> float:
-        made = decoder(framing, 1 << 20)
+        made = make_decoder(framing, 1 << 20)
         begins = {"json-seq": b"\x1e", "length": b"999999\n", "websocket": b"\x81\x7f" + (999_999).to_bytes(8, "big")}
         made.feed(begins.get(framing, b""))
         since = time.process_time()

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from handlers.framing.decoders import Framing, decoder
+from handlers.framing.decoders import Framing, make_decoder
 from handlers.framing.frames import Frame
-from handlers.framing.oversize import HEAD_BYTES, Oversize, Skipping
+from handlers.framing.oversize import HEAD_BYTES, Oversize, SkippedFrame
 from handlers.framing.websocket import TEXT, encoded_frame
 from tests.handlers.connection.wires import cut, one_by_one, says
 from tests.handlers.framing.test_decoders import ALL, CUT_ANYWHERE, PLACES
@@ -90,7 +90,7 @@ def test_an_id_that_is_too_long_is_left_out() -> None:
 @pytest.mark.parametrize("framing", CUT_ANYWHERE)
 def test_an_unfinished_oversize_frame_is_reported_as_not_whole(framing: Framing) -> None:
     """Size, hash and head of an unfinished oversize frame describe the bytes that have come so far."""
-    made = decoder(framing, 4, skips=True)
+    made = make_decoder(framing, 4, skips=True)
     begins = {"sse": b"data: 12", "length": b"900\n12", "json-seq": b"\x1e12", "websocket": b"\x81\x7e\x03\x8412"}
     made.feed(begins.get(framing, b"12") + b"3456")
     assert [made.feed(drip) for drip in (b"78", b"9")] == [[], []]
@@ -102,7 +102,7 @@ def test_an_unfinished_oversize_frame_is_reported_as_not_whole(framing: Framing)
 def test_memory_does_not_grow_with_the_frame(framing: Framing) -> None:
     """4 MB of an endless frame take less memory than a chunk and its pieces, even if it is all blanks."""
     for body in (b"{ x\t" * 16384, b" " * 65536):
-        made = decoder(framing, 1000, skips=True)
+        made = make_decoder(framing, 1000, skips=True)
         endless = b"\x81\x7f%bx" % (10**11).to_bytes(8, "big")
         begins = {"sse": b"data: x", "length": b"%d\nx" % 10**11, "json-seq": b"\x1ex", "websocket": endless}
         made.feed(begins.get(framing, b"x"))
@@ -121,7 +121,7 @@ def test_trailing_blanks_belong_to_a_skipped_frame_only_beyond_64_kb(
 ) -> None:
     """Up to 64 KB of blanks are held back until something else follows; cuts change nothing."""
     data = b"x" + b"".join((b"x" if is_visible else b" ") * size for is_visible, size in runs)
-    skipping = Skipping(b" ")
+    skipping = SkippedFrame(b" ")
     for piece in cut(data, [place * HEAD_BYTES // 40 for place in places]):
         skipping.add(piece)
     body = data.rstrip(b" ")

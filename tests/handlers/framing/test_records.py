@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.framing.decoders import decoder
+from handlers.framing.decoders import make_decoder
 from handlers.framing.frames import Frame, text_or_bytes
 from tests.handlers.connection.wires import MAX, cut, says
 
@@ -82,6 +82,6 @@ def test_messages_after_their_length_are_read_back(messages: list[bytes], places
 
 def test_a_raw_frame_is_a_chunk() -> None:
     """Each chunk comes unchanged, as text if it is UTF-8; an empty chunk is no frame, one too long an error."""
-    made = decoder("raw", 4)
+    made = make_decoder("raw", 4)
     assert [made.feed(chunk) for chunk in (b"ab\n", b"", b"\xff", b"<a>")] == [["ab\n"], [], [b"\xff"], ["<a>"]]
     assert says("raw", [b"a", b"abcde", b"b"], most=4)[:3] == ([Frame("a")], "frame_too_long", 0)

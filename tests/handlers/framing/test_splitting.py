@@ -29,7 +29,7 @@ BLANKS = st.sampled_from(["", " ", "\n", "\t\r "])
 
 def events(split: Split, frame: Frame | str, **rules: Any) -> list[StreamEvent] | None:
     whole = frame if isinstance(frame, Frame) else Frame(frame)
-    batch = split.batch(whole)
+    batch = split.elements_of(whole)
     return None if batch is None else split.events(whole, batch, 7, **({"key": "hash", "cursor": None} | rules))
 
 
@@ -66,7 +66,7 @@ def test_no_text_raises_and_a_batch_has_the_values_of_its_json(text: str) -> Non
         body = json.loads(text)
     except ValueError:
         body = None
-    batch = SPLIT.batch(Frame(text))
+    batch = SPLIT.elements_of(Frame(text))
     is_batch = isinstance(body, dict) and isinstance(body.get("items"), list)
     assert (batch is not None) is is_batch
     if batch is not None:

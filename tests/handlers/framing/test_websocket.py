@@ -21,7 +21,7 @@ from handlers.framing.websocket import (
     PING,
     TEXT,
     BadMessage,
-    Ended,
+    CloseFrame,
     WebSocketDecoder,
     close_payload,
     encoded_frame,
@@ -41,13 +41,13 @@ class Said(NamedTuple):
 
     messages: list[str | bytes | Oversize] = []  # noqa: RUF012
     pings: list[bytes] = []  # noqa: RUF012
-    ended: Ended | None = None
+    ended: CloseFrame | None = None
     code: int = 0
 
 
 def read(chunks: list[bytes], *, most: int = MOST, skips: bool = True, extension: str = "") -> Said:
     made = WebSocketDecoder(most, skips=skips)
-    made.opens({"sec-websocket-extensions": extension} if extension else {})
+    made.take_headers({"sec-websocket-extensions": extension} if extension else {})
     messages: list[str | bytes | Oversize] = []
     pings: list[bytes] = []
     code = 0
@@ -59,7 +59,7 @@ def read(chunks: list[bytes], *, most: int = MOST, skips: bool = True, extension
             code = failure.code if isinstance(failure, BadMessage) else 1009
         pings += made.pings
         made.pings.clear()
-    return Said(messages, pings, made.ended, code)
+    return Said(messages, pings, made.close_frame, code)
 
 
 ONE, FIRST, NEXT, LAST, PINGED, PONGED, CLOSED = 0x81, 0x01, 0x00, 0x80, 0x89, 0x8A, 0x88
@@ -78,7 +78,7 @@ def fragments(payload: bytes, size: int, first: int = FIRST) -> bytes:
 
 
 def closing(payload: bytes, code: int, reason: str = "") -> tuple[bytes, Said]:
-    return wire_frame(CLOSED, payload), Said(ended=Ended(code, reason))
+    return wire_frame(CLOSED, payload), Said(ended=CloseFrame(code, reason))
 
 
 SIZES = (0, 125, 126, 127, 128, 65_535, 65_536)
@@ -140,14 +140,14 @@ CASES: dict[str, tuple[bytes, Said]] = {
         b"\xe0\x80\xaf", b"\xf0\x80\x80\xaf", b"\xc1\xbf", b"\xe0\x9f\xbf", b"\xf0\x8f\xbf\xbf", b"\xed\xa0\x80",
         b"\xed\xaf\xbf", b"\xed\xb0\x80", b"\xed\xbf\xbf", b"\xed\xa0\x80\xed\xb0\x80", b"\xfe", b"\xff",
     )},
-    "7.1.1": (HI + NORMAL, Said(["hi"], ended=Ended(1000, ""))),
-    "7.1.2": (NORMAL * 2, Said(ended=Ended(1000, ""))),
-    "7.1.3": (NORMAL + wire_frame(PINGED), Said(ended=Ended(1000, ""))),
-    "7.1.4": (NORMAL + HI, Said(ended=Ended(1000, ""))),
-    "7.1.5": (wire_frame(FIRST, b"a") + NORMAL + wire_frame(LAST, b"b"), Said(ended=Ended(1000, ""))),
+    "7.1.1": (HI + NORMAL, Said(["hi"], ended=CloseFrame(1000, ""))),
+    "7.1.2": (NORMAL * 2, Said(ended=CloseFrame(1000, ""))),
+    "7.1.3": (NORMAL + wire_frame(PINGED), Said(ended=CloseFrame(1000, ""))),
+    "7.1.4": (NORMAL + HI, Said(ended=CloseFrame(1000, ""))),
+    "7.1.5": (wire_frame(FIRST, b"a") + NORMAL + wire_frame(LAST, b"b"), Said(ended=CloseFrame(1000, ""))),
     "7.1.6": (
         wire_frame(ONE, b"B" * 262_144) + NORMAL + wire_frame(PINGED),
-        Said(["B" * 262_144], ended=Ended(1000, "")),
+        Said(["B" * 262_144], ended=CloseFrame(1000, "")),
     ),
     "7.3.1": closing(b"", 1005),
     "7.3.2": (wire_frame(CLOSED, b"\x03"), BAD),
@@ -254,12 +254,12 @@ def test_a_decompression_bomb_is_refused() -> None:
     (one,) = packed([b"\0" * 1_000_000])
     bomb, larger = (b"\x00\x00\xff\xff".join([one] * count) for count in (4, 70))
     made = WebSocketDecoder(1 << 20, skips=True)
-    made.opens({"sec-websocket-extensions": "permessage-deflate"})
+    made.take_headers({"sec-websocket-extensions": "permessage-deflate"})
     with pytest.raises(BadMessage, match=r"^a decompression bomb: .* more than 100 times its size$") as caught:
         made.feed(wire_frame(0xC1, bomb))
     assert caught.value.code == 1009
     made = WebSocketDecoder(1 << 20, skips=True)
-    made.opens({"sec-websocket-extensions": "permessage-deflate"})
+    made.take_headers({"sec-websocket-extensions": "permessage-deflate"})
     with pytest.raises(BadMessage, match=r"^a decompression bomb: a message unpacks to more than 67108864 bytes$"):
         made.feed(wire_frame(0x41, larger))
 

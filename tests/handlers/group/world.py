@@ -66,7 +66,7 @@ class Upstream:
         """Return a link that delivers the events after the cursor; under "evicts" a newer link closes the older one."""
         link, now_ms = Link(who, client), self.now_ms()
         if self.is_down:
-            client.arrived(link, Closed("refused"))
+            client.take_arrival(link, Closed("refused"))
             return link
         if self.policy == "evicts":
             for other in [*self.links]:
@@ -76,16 +76,16 @@ class Upstream:
         if self.bare_since is not None and self.bare_since < now_ms:
             self.gaps.append((self.bare_since - START_MS, now_ms - START_MS))
         self.bare_since = None
-        client.arrived(link, Opened(200))
+        client.take_arrival(link, Opened(200))
         for number in range(int(cursor or 0) + 1, self.emitted + 1):
-            client.arrived(link, Chunk(numbered(number)))
+            client.take_arrival(link, Chunk(numbered(number)))
         return link
 
     def emit(self) -> None:
         """Send the next event on each open link."""
         self.emitted += 1
         for link in [*self.links]:
-            link.client.arrived(link, Chunk(numbered(self.emitted)))
+            link.client.take_arrival(link, Chunk(numbered(self.emitted)))
 
     def close(self, link: Link) -> None:
         """Close a link from the client's side."""
@@ -97,7 +97,7 @@ class Upstream:
     def drop(self, link: Link, reason: str = "reset") -> None:
         """Close a link from the upstream's side."""
         self.close(link)
-        link.client.arrived(link, Closed(reason))
+        link.client.take_arrival(link, Closed(reason))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from handlers.connection.effects import Progress
 from handlers.connection.epochs import Epoch
 from handlers.connection.gap_record import DELIVERED, FAILED, LOST, OPEN, PARTLY, REPAIRED, Gap
-from handlers.framing.events import StreamEvent, hashed
+from handlers.framing.events import StreamEvent, hash_key
 from handlers.framing.frames import Frame
 from handlers.repair.pages import Fetched
 from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE, RESTARTED
@@ -127,7 +127,7 @@ def test_a_notice_without_a_key_is_no_edge() -> None:
     rig = Rig(RestWays(limit=100), address="https://rest.example/events?from={from}&to={to}")
     for fence, at_ms in ((1, rig.gap.from_ms), (2, rig.gap.to_ms - 1)):
         notice = Frame(f'{{"type":"status","of":{fence}}}', name="status")
-        rig.store.write("s", fence, 90, [StreamEvent(hashed(notice), notice.data, None, "status", None, at_ms)])
+        rig.store.write("s", fence, 90, [StreamEvent(hash_key(notice), notice.data, None, "status", None, at_ms)])
     rig.gap = replace(rig.gap, to_ms=rig.gap.to_ms - 1)
     rig.tables.put_item(TableName="control", Item=gap_item("s", rig.gap))
     rig.run(left_ms=1_000)

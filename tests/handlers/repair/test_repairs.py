@@ -8,7 +8,7 @@ import pytest
 
 from handlers.connection.gap_record import DELIVERED, FAILED, LOST, PARTLY, REPAIRED, Gap, Repair
 from handlers.connection.inputs import Layout
-from handlers.framing.events import hashed
+from handlers.framing.events import hash_key
 from handlers.framing.frames import Frame
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference
@@ -342,7 +342,7 @@ def test_items_whose_hashes_differ_from_the_streams_are_not_stored(
     store: str, name: str | None, state: str, reason: str, stored: list[int]
 ) -> None:
     """If items hash differently from the stream's events, as without their names, none is stored."""
-    rig = Rig(RestWays(limit=100), store=store, named=lambda number: hashed(Frame(body(number), name=name)))
+    rig = Rig(RestWays(limit=100), store=store, named=lambda number: hash_key(Frame(body(number), name=name)))
     repair = {"address": "https://rest.example/events?from={from}&to={to}", "items": "$.events"}
     rig.profile = parse("s", STREAM | {"key": "hash", "store": store, "repair": repair}, {})
     rig.run(left_ms=1_000)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.framing.events import StreamEvent
-from handlers.framing.frames import encoded
+from handlers.framing.frames import utf8_pieces
 from handlers.settings import MAX_DAYS
 from handlers.store.event_items import (
     COMPRESS_FROM_BYTES,
@@ -58,7 +58,7 @@ def test_an_event_is_read_as_it_was_written(
     objects: dict[str, bytes] = {}
     if has_bucket:
         whole, item = item, with_object_reference(item)
-        objects[item["object"]["S"]] = b"".join(encoded(body_of(whole)))
+        objects[item["object"]["S"]] = b"".join(utf8_pieces(body_of(whole)))
     stored = to_stored_event(item, objects.__getitem__ if has_bucket else nothing)
     assert (stored.key, stored.data, stored.id, stored.name) == (event.key, event.data, event.id, event.name)
     assert type(stored.data) is type(event.data)

@@ -87,13 +87,13 @@ class EndingUpstream(SteadyUpstream):
     def open(self, client: Client, cursor: str | None) -> Link:
         """Returns a link that sends everything at once."""
         link = super().open(client, cursor)
-        self._clock.call_at(self._clock.now_ms(), lambda: client.arrived(link, Chunk(self._body)))
+        self._clock.call_at(self._clock.now_ms(), lambda: client.take_arrival(link, Chunk(self._body)))
         self._clock.call_at(self._clock.now_ms() + 100, lambda: self._check(link))
         return link
 
     def _check(self, link: Link) -> None:
         if self._is_over():
-            link.client.arrived(link, Chunk(END))
+            link.client.take_arrival(link, Chunk(END))
         elif link.is_open:
             self._clock.call_at(self._clock.now_ms() + 100, lambda: self._check(link))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from handlers.framing.events import StreamEvent, hashed
+from handlers.framing.events import StreamEvent, hash_key
 from handlers.framing.frames import Frame
 from handlers.profile.parse import parse
 from local.cli import main
@@ -64,7 +64,7 @@ def test_an_address_with_another_order_than_the_stream_is_reported(ids: list[int
         repair = {"address": f"{url}/?after={{after}}", "items": "$", "after_s": 0, "next": {"number": "page"}}
         fields = {"address": url, "allow_private": True, "framing": "ndjson", "key": "$.id", "repair": repair}
         seen = [StreamEvent(str(one), f'{{"id":{one}}}', None, None, None, one) for one in range(1, 6)]
-        seen.insert(0, StreamEvent(hashed(Frame("{}")), "{}", None, None, None, 0))
+        seen.insert(0, StreamEvent(hash_key(Frame("{}")), "{}", None, None, None, 0))
         assert compare_with_address(parse("s", fields, {}), "s", seen, {}, said.append)
     assert ("repair: the address has them in another order than the stream" in said) == is_told
 
