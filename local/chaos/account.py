@@ -62,7 +62,7 @@ class Account:
         # Finds the watch of a group that has none in `_watches` yet.
         self.watch_group: Callable[[str], Changed | None] = lambda _group: None
 
-    def holds(self, fault: str) -> bool:
+    def is_lasting(self, fault: str) -> bool:
         """Returns whether requests meet the fault now."""
         return self.clock.now_ms() < self.until_ms[fault]
 
@@ -73,10 +73,10 @@ class Account:
     def store_of(self, stream: str, start_repair: Callable[[str], None] = lambda _stream: None) -> Store:
         """Returns the store of the stream's functions; `start_repair` starts the repair of its gaps."""
         # A stream that runs alone cannot touch another.
-        client = self.dynamodb if len(self._watches) == 1 else OwnItems(self.dynamodb, stream, self.cross)
+        client = self.dynamodb if len(self._watches) == 1 else OwnItems(self.dynamodb, stream, self.record_crossing)
         return Store(client, lambda: self.queue, start_repair=start_repair, **self.store_settings)
 
-    def cross(self, text: str) -> None:
+    def record_crossing(self, text: str) -> None:
         """Records that one stream touched another."""
         self.crossed[text] = None
 
@@ -90,7 +90,7 @@ class Account:
         about = stream_of(item) if table == self.events_table else key[0]
         watch = self._watches.get(about) or self.watch_group(about)
         if watch is None:
-            self.cross(f"an item of no stream was written: {key}")
+            self.record_crossing(f"an item of no stream was written: {key}")
         else:
             watch(table, key, item)
 

@@ -25,7 +25,7 @@ from handlers.store.stream_records import StreamRecords
 from local.chaos.draws import REFUSALS, SLOW_MS
 from local.chaos.facts import lease, ledger, ledger_rows, noticed_ms
 from local.chaos.figure_rules import wrong_shares, wrong_waiting
-from local.chaos.invariants import end_word, over_as
+from local.chaos.invariants import end_word, final_status
 from local.chaos.schedule import requests
 from local.chaos.world import World
 from local.simulation.unreliable_clients import LATEST_MS
@@ -41,7 +41,7 @@ SETTLED_MS = 1_000
 # Allows for a second opening, a kill, and a store that is slow for a moment.
 SLACK_MS = 1_500
 # The faults that delay the tables or the functions, and for how long after their end.
-UNSETTLING = {"throttles": 0, "unknown outcomes": LATEST_MS, "slow store": 4 * max(SLOW_MS), "freeze": 0}
+SETTLE_AFTER_MS = {"throttles": 0, "unknown outcomes": LATEST_MS, "slow store": 4 * max(SLOW_MS), "freeze": 0}
 # When the machine tries again; no comparison depends on it.
 RETRIES = Retries(60_000, 60_000)
 
@@ -134,7 +134,7 @@ class ApiReader:
         # After another start, the status does not show the time before it.
         if coverage is not None and coverage["reaches_start"] and len(requests(world.schedule)) == 1:
             wrong += self._wrong_gaps(coverage, records.repairs)
-            wrong += wrong_shares(world, coverage, self._told_until_ms)
+            wrong += wrong_shares(world, coverage, self._shown_until_ms)
             wrong += wrong_waiting(world, coverage, self._dead_after_ms, is_settled=self._is_settled())
         for text in wrong:
             world.blame("wrong-status", text)
@@ -152,7 +152,7 @@ class ApiReader:
         again = [
             (span, past) for span in spans[OPEN] for past in self._delivered if span[0] < past[1] and past[0] < span[1]
         ]
-        if again and not world.watch.ids.start_over:
+        if again and not world.watch.ids.has_restarted:
             yield f"gaps are open that were delivered: {again}"
         records = list(self._records_with_ends())
         losses = [Gap(fence, *span, "", LOST, count) for (fence, count), span in world.watch.losses.items() if count]
@@ -201,7 +201,7 @@ class ApiReader:
         """Yields the mistakes of a status that hold at any time, and those that hold if nothing has changed of late."""
         world, now_ms = self._world, self._clock.now_ms()
         ends = {end for execution in world.executions if (end := end_word(execution))}
-        yield from self._unfounded(word, ends)
+        yield from self._complain_if_unfounded(word, ends)
         asked = [(world.origin_ms + at_ms, method) for at_ms, method in requests(world.schedule)]
         past = [(at_ms, method) for at_ms, method in asked if at_ms < now_ms]
         is_stop = past[-1][1] == "DELETE" and asked[-1][0] < now_ms
@@ -211,7 +211,7 @@ class ApiReader:
         if expected and word not in expected and self._is_settled():
             yield f"the status is {word} and not {' or '.join(sorted(expected))}, though nothing changed of late"
 
-    def _unfounded(self, word: str, ends: Container[str]) -> Iterator[str]:
+    def _complain_if_unfounded(self, word: str, ends: Container[str]) -> Iterator[str]:
         """Yields a complaint if nothing can have led to the status; `ends` are the final statuses of executions."""
         world, now_ms = self._world, self._clock.now_ms()
         methods = {method for at_ms, method in requests(world.schedule) if world.origin_ms + at_ms <= now_ms}
@@ -227,13 +227,13 @@ class ApiReader:
             "broken": "broken" in ends,
             "stopping": "DELETE" in methods,
             "stopped": "DELETE" in methods,
-            "running": now_ms <= self._told_until_ms(until_ms),
+            "running": now_ms <= self._shown_until_ms(until_ms),
             "unknown": False,
         }
         if not reasons.get(word, True):
             yield f"the status is {word}, and there is no reason for that"
 
-    def _told_until_ms(self, over_ms: int) -> int:
+    def _shown_until_ms(self, over_ms: int) -> int:
         """Returns until when a stream may be shown as connected whose last connection ended at `over_ms`."""
         return self._released_by_ms(over_ms + self._dead_after_ms + SLACK_MS + 2 * self._world.schedule.skew_ms)
 
@@ -255,7 +255,7 @@ class ApiReader:
             return (ends - {"stopped"}) | ({"stopping" if is_open else "stopped"} if "stopped" in ends else set())
         if asked == "DELETE":
             return {"stopping", *ends}
-        if (over := over_as(world)) in ("ended", "rejected"):
+        if (over := final_status(world)) in ("ended", "rejected"):
             return {over}  # a predecessor's connected function reads on, and its execution waits for it
         words = {"running"} if is_open else {"starting", "reconnecting"}
         return words | {"stopping"} if self._is_held_by_stopped() else words
@@ -279,9 +279,9 @@ class ApiReader:
             # A claim that found the lease of another execution backs off before the next try.
             since_ms -= 1000 * int(world.settings["cool_down_s"] + world.settings["jitter_s"])
         for fault in world.schedule.faults:
-            if fault.kind in UNSETTLING:
+            if fault.kind in SETTLE_AFTER_MS:
                 from_ms = world.origin_ms + fault.at_ms
-                until_ms = from_ms + fault.for_ms + UNSETTLING[fault.kind]
+                until_ms = from_ms + fault.for_ms + SETTLE_AFTER_MS[fault.kind]
                 if from_ms <= now_ms and until_ms >= since_ms:
                     return False
         changes = [

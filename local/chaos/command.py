@@ -34,7 +34,7 @@ CHUNK = 2
 # How often the line of progress is rewritten on a terminal, and how often one is printed elsewhere.
 TERMINAL_S, ELSEWHERE_S = 0.2, 15.0
 # Before this time, the rate says more about the start than about the schedules.
-KNOWN_S = 3.0
+FIRST_ESTIMATE_S = 3.0
 
 
 def add(subparsers: Any) -> None:
@@ -188,7 +188,7 @@ class Progress:
         elapsed_s = self._now_s() - self._began_s
         kept = f"{self.broken:,} broke the promise" if self.broken else "all kept the promise"
         parts = [f"{self.done:,} of {plural(self._total, 'schedule')}", kept]
-        if elapsed_s >= KNOWN_S:
+        if elapsed_s >= FIRST_ESTIMATE_S:
             a_second = self.done / elapsed_s
             parts.insert(1, f"{a_second:.0f} a second")
             parts.append(f"{_duration((self._total - self.done) / a_second)} left")

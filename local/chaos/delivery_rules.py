@@ -39,9 +39,9 @@ class _Stored(NamedTuple):
     partition: str
 
 
-def broken(delivery: Delivery) -> list[tuple[str, str]]:
+def find_violations(delivery: Delivery) -> list[tuple[str, str]]:
     """Returns the violations, each with its kind, one of COUNTED."""
-    stored = _stored(delivery)
+    stored = _stored_events(delivery)
     texts = [("forged", text) for text in delivery.sinks.misused]
     if not delivery.is_over:
         texts.append(("undelivered", "Lambda calls again and again, and comes to no end"))
@@ -53,14 +53,14 @@ def broken(delivery: Delivery) -> list[tuple[str, str]]:
                 arrived.setdefault(name, at)
                 if not _is_whole(event, stored.get(name)):
                     texts.append(("forged", f"{label} has another {name} than the table"))
-        texts += _missing(delivery, target, stored, arrived)
+        texts += _missing_events(delivery, target, stored, arrived)
         if contract.sink_module(target.kind).PROMISES.order != "none" and target.in_order:
-            texts += _overtaken(target, stored, arrived)
-        texts += _delayed(delivery, target, stored, arrived)
+            texts += _overtaking_events(target, stored, arrived)
+        texts += _delayed_events(delivery, target, stored, arrived)
     return texts
 
 
-def _stored(delivery: Delivery) -> dict[Name, _Stored]:
+def _stored_events(delivery: Delivery) -> dict[Name, _Stored]:
     """Returns every event that was ever stored, in the order of the writes."""
     writes = sorted(
         ((write, shard) for shard in delivery.shards for write in shard.writes), key=lambda one: one[0].number
@@ -76,12 +76,12 @@ def _stored(delivery: Delivery) -> dict[Name, _Stored]:
 
 def _events(write: Write) -> Iterator[StoredEvent]:
     if not write.key[0].endswith(LOG_SUFFIX):
-        yield to_stored_event(write.item, _absent)
+        yield to_stored_event(write.item, _no_object)
     elif is_segment(write.item):
-        yield from stored_events(write.item, _absent)
+        yield from stored_events(write.item, _no_object)
 
 
-def _absent(_key: str) -> None:
+def _no_object(_key: str) -> None:
     return None
 
 
@@ -93,7 +93,7 @@ def _is_whole(event: dict[str, str], stored: _Stored | None) -> bool:
     return (event["position"], event.get("data"), event.get("id")) == (one.position, one.data, one.id)
 
 
-def _missing(
+def _missing_events(
     delivery: Delivery, target: Target, stored: dict[Name, _Stored], arrived: dict[Name, int]
 ) -> Iterator[tuple[str, str]]:
     """Yields the events that neither the sink nor the queue has, and those in the queue without a reason."""
@@ -109,7 +109,7 @@ def _missing(
             yield "buried", f"{target.label} would have taken {name}: {letter.reason}"
 
 
-def _delayed(
+def _delayed_events(
     delivery: Delivery, target: Target, stored: dict[Name, _Stored], arrived: dict[Name, int]
 ) -> Iterator[tuple[str, str]]:
     """Yields the events that came late to a sink without a fault and without other work.
@@ -138,7 +138,9 @@ def _delayed(
         free_ms[name[0]] = max(arrived_ms, free_ms.get(name[0], 0))
 
 
-def _overtaken(target: Target, stored: dict[Name, _Stored], arrived: dict[Name, int]) -> Iterator[tuple[str, str]]:
+def _overtaking_events(
+    target: Target, stored: dict[Name, _Stored], arrived: dict[Name, int]
+) -> Iterator[tuple[str, str]]:
     """Yields the events that overtook another with a lower position, written to the same line of shards."""
     before: dict[Name, list[tuple[int, _Stored]]] = {}
     for name, one in stored.items():

@@ -89,7 +89,7 @@ def versions(schedule: Schedule) -> list[Version]:
     """Returns the first version, and one for each redeployment of the schedule, in order of time."""
     changed: frozenset[str] = frozenset()
     deployed = [_version(schedule, 1, changed)]
-    names = changeable(schedule)
+    names = changeable_parts(schedule)
     for fault in schedule.faults:
         if fault.kind == "redeploy":
             flipped = frozenset(name for at, name in enumerate(names) if fault.value >> at & 1)
@@ -98,7 +98,7 @@ def versions(schedule: Schedule) -> list[Version]:
     return deployed
 
 
-def changeable(schedule: Schedule) -> list[str]:
+def changeable_parts(schedule: Schedule) -> list[str]:
     """Returns the names of the parts that a redeployment may change; each has a bit in the fault's value."""
     names = [*(name for name, _ in (*OTHER_SETTINGS, *OTHER_PROFILE)), SHORTER]
     for name in ("partitions", "order") if schedule.store == "log" else ("store",):

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from local.chaos.plans import Fault, drawn_delivery, drawn_repair, in_order
+from local.chaos.plans import Fault, draw_delivery_plan, draw_repair_plan, in_order
 from local.chaos.schedule import SHARED, Schedule
 from local.simulation.upstream_memory import EVERYTHING, MEMORIES
 from local.simulation.wire import KEYS
@@ -131,36 +131,36 @@ LOGS, UNORDERED = 0.35, 0.3
 def generate(seed: int, store: str = "") -> Schedule:
     """Returns a seed's schedule for lone streams; `store` is how events are stored, "" leaves that to the seed."""
     drawn = random.Random(seed)
-    schedule = drawn_schedule(seed, drawn, list(KINDS), drawn.randrange(1, MOST_FAULTS + 1))
+    schedule = draw_schedule(seed, drawn, list(KINDS), drawn.randrange(1, MOST_FAULTS + 1))
     if drawn.random() < BESIDE:
         own = [kind for kind in KINDS if kind not in SHARED]
         beside = [
-            drawn_schedule(seed, drawn, own, drawn.randrange(MOST_BESIDE + 1)) for _ in range(drawn.choice((1, 1, 2)))
+            draw_schedule(seed, drawn, own, drawn.randrange(MOST_BESIDE + 1)) for _ in range(drawn.choice((1, 1, 2)))
         ]
         schedule = replace(schedule, beside=tuple(beside))
-    schedule = replace(schedule, beside=tuple(stored(one, n, store) for n, one in enumerate(schedule.beside, 1)))
-    schedule = stored(schedule, 0, store)
-    schedule = guarded(restarted(on_socket(schedule)))
-    still, meanwhile = standstill(seed)
+    schedule = replace(schedule, beside=tuple(with_store(one, n, store) for n, one in enumerate(schedule.beside, 1)))
+    schedule = with_store(schedule, 0, store)
+    schedule = maybe_guarded(maybe_restarted(maybe_on_socket(schedule)))
+    still, meanwhile = draw_standstill(seed)
     schedule = replace(schedule, faults=in_order((*schedule.faults, *still, *meanwhile)))
     if any(one.policy == "forbids" for one in schedule.all):
-        schedule = replace(schedule, faults=tuple(bearable(fault, schedule.skew_ms) for fault in schedule.faults))
-    schedule = replace(schedule, delivery=drawn_delivery(seed), most_items=cut(seed))
-    plan = drawn_repair(seed)
-    if plan is None or schedule.beside or schedule.restarts:
+        schedule = replace(schedule, faults=tuple(shorten_fault(fault, schedule.skew_ms) for fault in schedule.faults))
+    schedule = replace(schedule, delivery=draw_delivery_plan(seed), most_items=draw_page_limit(seed))
+    plan = draw_repair_plan(seed)
+    if plan is None or schedule.beside or schedule.has_restarts:
         return schedule
     # Only events with a key and an order can be repaired.
     ordered = tuple(fault for fault in schedule.faults if fault.kind != "reorders")
     return replace(schedule, key="path", unstorable="", order="index", faults=ordered, repair=plan)
 
 
-def cut(seed: int) -> int:
+def draw_page_limit(seed: int) -> int:
     """Returns how many items a page of the tables has at most; 0 for any number, in most runs."""
     drawn = random.Random(f"cut {CUT_DRAW} {seed}")
     return drawn.choice(MOST_ITEMS) if drawn.random() < CUT else 0
 
 
-def on_socket(schedule: Schedule) -> Schedule:
+def maybe_on_socket(schedule: Schedule) -> Schedule:
     """Returns the schedule, perhaps over a socket; drawn apart, so that everything else of a seed stays the same."""
     if random.Random(f"socket {SOCKET_DRAW} {schedule.seed}").random() >= SOCKETS:
         return schedule
@@ -173,7 +173,7 @@ def with_socket(schedule: Schedule) -> Schedule:
     return replace(schedule, socket=True, key="path", memory=EVERYTHING, faults=faults)
 
 
-def guarded(schedule: Schedule) -> Schedule:
+def maybe_guarded(schedule: Schedule) -> Schedule:
     """Returns the schedule, perhaps with an upstream that requires a token and a ticket; drawn apart as sockets are."""
     drawn = random.Random(f"guard {GUARD_DRAW} {schedule.seed}")
     return with_guard(schedule, drawn) if drawn.random() < GUARDED else schedule
@@ -192,7 +192,7 @@ def with_guard(schedule: Schedule, drawn: random.Random) -> Schedule:
     return replace(schedule, token_lives_s=lives_s, faults=in_order((*schedule.faults, *faults)))
 
 
-def restarted(schedule: Schedule) -> Schedule:
+def maybe_restarted(schedule: Schedule) -> Schedule:
     """Returns the schedule, perhaps with an upstream whose ids start over; drawn apart as sockets are."""
     drawn = random.Random(f"restarts {schedule.seed}")
     return with_restart(schedule, drawn) if is_restarted(schedule.seed) else schedule
@@ -221,7 +221,7 @@ def with_restart(schedule: Schedule, drawn: random.Random, around: Sequence[str]
     return replace(schedule, on_conflict=rule, unstorable="", faults=in_order((*schedule.faults, *faults)))
 
 
-def standstill(seed: int) -> tuple[tuple[Fault, ...], tuple[Fault, ...]]:
+def draw_standstill(seed: int) -> tuple[tuple[Fault, ...], tuple[Fault, ...]]:
     """Returns a long freeze or starvation of a function, and a hang-up of its upstream meanwhile; often neither.
 
     Drawn apart, so that everything else of a seed stays the same.
@@ -235,7 +235,7 @@ def standstill(seed: int) -> tuple[tuple[Fault, ...], tuple[Fault, ...]]:
     return (still,), (hang_up,) if drawn.random() < HUNG_UP else ()
 
 
-def stored(schedule: Schedule, number: int, store: str) -> Schedule:
+def with_store(schedule: Schedule, number: int, store: str) -> Schedule:
     """Returns the schedule, perhaps with its events in a log, or as items without an order.
 
     Drawn apart, so that everything else of a seed stays the same.
@@ -250,7 +250,7 @@ def stored(schedule: Schedule, number: int, store: str) -> Schedule:
     return replace(schedule, store="log", partitions=1, flush_s=drawn.choice(flushes))
 
 
-def bearable(fault: Fault, skew_ms: int) -> Fault:
+def shorten_fault(fault: Fault, skew_ms: int) -> Fault:
     """Returns the fault, shortened for an upstream that forbids a second connection.
 
     A holder that stands still for longer than its lease counts as dead, and only the upstream knows of its open socket.
@@ -260,7 +260,7 @@ def bearable(fault: Fault, skew_ms: int) -> Fault:
     return replace(fault, value=min(fault.value, SLOW_WHERE_FORBIDDEN_MS)) if fault.kind == "slow store" else fault
 
 
-def drawn_schedule(seed: int, drawn: random.Random, kinds: list[str], count: int) -> Schedule:
+def draw_schedule(seed: int, drawn: random.Random, kinds: list[str], count: int) -> Schedule:
     """Returns a stream's schedule with `count` faults of these kinds, in order of time."""
     policy = drawn.choice(POLICIES)
     faults = []

@@ -85,7 +85,7 @@ def _strike_function(world: World, fault: Fault, until_ms: int) -> None:
     if not alive:
         return
     function = alive[(fault.value + fault.at_ms) % len(alive)]
-    world.say(f"  it meets {world.name(function)}")
+    world.say(f"  it meets {world.name_of(function)}")
     if fault.kind == "freeze":
         function.freeze(until_ms)
     elif fault.kind == "starvation":
@@ -93,7 +93,7 @@ def _strike_function(world: World, fault: Fault, until_ms: int) -> None:
     elif fault.kind == "vanish":
         function.kill(fault.value)
     elif fault.kind == "orphan":
-        world.lose(function)
+        world.lose_track_of(function)
     elif fault.kind == "kill":
         # If the socket lingers at the upstream, the function's end cannot be proved.
         world.kill(function, fault.value, "Lambda.Unknown" if fault.value else "Runtime.ExitError")
@@ -135,7 +135,9 @@ class OrphanWatch:
         leases = Leases(group.tables, group.control_table)
         client = StatesClient(
             lambda arn: group.account.executions.get(arn) or group.successors.get(arn.rpartition(":")[2]),
-            lambda name, data: group.named(data["pathParameters"]["streamId"]).successor({"Name": name, "Input": data}),
+            lambda name, data: group.group_of(data["pathParameters"]["streamId"]).successor(
+                {"Name": name, "Input": data}
+            ),
         )
         states = StepFunctions(lambda: client, MACHINE_ARN, lambda: None)
         self._read_lease = leases.read

@@ -90,13 +90,13 @@ def wrong_waiting(world: World, coverage: dict[str, Any], dead_after_ms: int, *,
     for at_ms in came_ms:
         is_late = noticed_ms(world, at_ms) < late_ms
         if is_late and not any(from_ms - slack_ms <= at_ms <= to_ms + slack_ms for from_ms, to_ms in shown):
-            yield f"an event that came at {world.at(at_ms)} is not stored, and the status does not show that"
+            yield f"an event that came at {world.stamp(at_ms)} is not stored, and the status does not show that"
             return
     resumed_ms = [world.origin_ms + one.at_ms + one.for_ms for one in world.schedule.faults if one.kind == "pause"]
     is_due = since_ms is not None and since_ms < now_ms - dead_after_ms - world.schedule.flush_ms
     is_due = is_due and not any(now_ms - dead_after_ms <= at_ms <= now_ms for at_ms in resumed_ms)
     if since_ms is not None and is_due and not came_ms and is_settled:
-        yield f"what came since {world.at(since_ms)} is shown as waiting, and all of it is stored"
+        yield f"what came since {world.stamp(since_ms)} is shown as waiting, and all of it is stored"
 
 
 def _span(gap: dict[str, Any], span: Interval) -> Interval:

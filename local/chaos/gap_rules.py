@@ -23,7 +23,7 @@ from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap
 from handlers.connection.ledger import find_gaps
 from handlers.store import ledger_records
 from local.chaos.facts import last_good_ms, lease_ttl_ms, ledger, noticed_ms, open_gaps, rows_of, standstills, uncovered
-from local.chaos.restarts import former, is_doubtful, starts_over, untrue
+from local.chaos.restarts import false_restarts, former_event, has_restart_between, is_doubtful
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link
@@ -40,8 +40,8 @@ RECORDED_AFTER_MS = 12_000
 
 def invented(world: World) -> list[str]:
     """Returns a sentence for each open gap that nothing explains, and for each recorded loss that was not announced."""
-    records, texts = ledger(world), [*untrue(world)]
-    for gap, ended_by in _together(open_gaps(world, records)):
+    records, texts = ledger(world), [*false_restarts(world)]
+    for gap, ended_by in _touching(open_gaps(world, records)):
         if why := _unexplained(world, records, gap, ended_by):
             texts.append(f"the gap {_span(world, gap)} ({gap.cause}) is open though {why}")
     for fence, count in sorted(world.watch.losses.keys() - world.watch.ids.dropped):
@@ -85,10 +85,10 @@ def unrecorded(world: World) -> list[str]:
 
 
 def _span(world: World, gap: Gap) -> str:
-    return f"from {world.at(gap.from_ms)} to {world.at(gap.to_ms)}"
+    return f"from {world.stamp(gap.from_ms)} to {world.stamp(gap.to_ms)}"
 
 
-def _together(told: list[Gap]) -> Iterator[tuple[Gap, list[Gap]]]:
+def _touching(told: list[Gap]) -> Iterator[tuple[Gap, list[Gap]]]:
     """Yields the intervals of open gaps that touch, each with its gaps."""
     parts: list[Gap] = []
     for gap in [*sorted(told, key=lambda gap: gap.from_ms), None]:
@@ -112,10 +112,10 @@ def _unexplained(world: World, records: list[Record], gap: Gap, parts: list[Gap]
         # Only the time counts in which the connection was known to be good.
         span=lambda link, opened_ms: (noticed_ms(world, opened_ms), last_good_ms(world, records, link)),
     )
-    if is_covered and (_is_kept(world, records, gap) or not _broke_off(world, records, begin_ms, stop_ms)):
+    if is_covered and (_is_kept(world, records, gap) or not _has_broken_off(world, records, begin_ms, stop_ms)):
         return "somebody was connected all the time"
     for link in world.upstream.links:
-        if link.opened_ms is not None and _stayed(world, records, link, gap):
+        if link.opened_ms is not None and _has_caught_up(world, records, link, gap):
             return f"link {link.number} stayed for long enough to have brought what came in it"
     is_explained = _asked_in_vain(world, records, gap, parts, slack_ms) or _is_catching_up(world, records)
     return "" if is_explained else "it was requested of the upstream in time"
@@ -129,11 +129,11 @@ def _is_kept(world: World, records: list[Record], gap: Gap) -> bool:
     all were.
     """
     schedule, links = world.schedule, world.upstream.links
-    is_unproved = gap.to_ms - gap.from_ms > KEPT_MS or starts_over(world, gap.from_ms - KEPT_MS, gap.to_ms)
+    is_unproved = gap.to_ms - gap.from_ms > KEPT_MS or has_restart_between(world, gap.from_ms - KEPT_MS, gap.to_ms)
     if not schedule.is_left_to_default or schedule.skew_ms or is_unproved:
         return False
     after = [link for link in links if (link.opened_ms or 0) >= gap.to_ms - LATE_MS]
-    lasting = [link for link in after if _lives_on(world, records, link, gap.to_ms)] or after
+    lasting = [link for link in after if _has_lasted(world, records, link, gap.to_ms)] or after
     next_ms = min((link.opened_ms or 0 for link in lasting), default=gap.to_ms)
     return gap.from_ms + LATE_MS > next_ms - KEPT_MS
 
@@ -144,12 +144,12 @@ def _asked_before_ms(world: World) -> int:
     return world.schedule.flush_ms + ASKED_BEFORE_MS
 
 
-def _lives_on(world: World, records: list[Record], link: Link, until_ms: int) -> bool:
+def _has_lasted(world: World, records: list[Record], link: Link, until_ms: int) -> bool:
     """Returns whether a connection lasted beyond `until_ms` and did not break off before it had caught up."""
     if link.opened_ms is None or link.is_open:
         return link.is_open
     lived_ms = last_good_ms(world, records, link) - link.opened_ms
-    return (link.over_ms or 0) > until_ms and (not link.asks or lived_ms > _takes_ms(world, records, link))
+    return (link.over_ms or 0) > until_ms and (not link.asks or lived_ms > _catch_up_ms(world, records, link))
 
 
 def _asked_in_vain(world: World, records: list[Record], gap: Gap, parts: list[Gap], slack_ms: int) -> bool:
@@ -168,7 +168,7 @@ def _asked_in_vain(world: World, records: list[Record], gap: Gap, parts: list[Ga
     late = [link for link in about if link.fence in ended_by]
     # After a stop there is no connection until the next start, and the first ones after it may break off.
     after = [link for link, at_ms in answered if (at_ms or 0) > gap.to_ms and link not in about]
-    while after and not any(_lives_on(world, records, link, gap.to_ms + slack_ms) for link in about):
+    while after and not any(_has_lasted(world, records, link, gap.to_ms + slack_ms) for link in about):
         late.append(after.pop(0))
         about.append(late[-1])
     # After a stop, the gap's events were requested later than the gap ended.
@@ -176,17 +176,17 @@ def _asked_in_vain(world: World, records: list[Record], gap: Gap, parts: list[Ga
     if reach_ms is not None and asked_ms - gap.from_ms + _asked_before_ms(world) + slack_ms > reach_ms:
         return True
     afresh = any(
-        link.cursor is None or link.has_forgotten or former(world, link) is not None or is_doubtful(world, link)
+        link.cursor is None or link.has_forgotten or former_event(world, link) is not None or is_doubtful(world, link)
         for link in about
     )
     # If no connection is open, an open gap is left to the next one.
     return afresh or any(part.state == LOST for part in parts) or not world.upstream.open_links
 
 
-def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
+def _has_caught_up(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
     """Returns whether a connection within the gap certainly lasted long enough to catch up."""
     assert link.opened_ms is not None
-    if link.opened_ms < gap.from_ms or former(world, link) is not None:
+    if link.opened_ms < gap.from_ms or former_event(world, link) is not None:
         return False
     end_ms = min(last_good_ms(world, records, link), gap.to_ms)
     # The function noticed the answer later, and was behind by as much more.
@@ -195,7 +195,7 @@ def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
     if link.function.was_frozen:
         # What came while it stood still proves nothing if the connection is stopped right afterwards.
         lived_ms -= length_ms((max(at_ms, link.opened_ms), min(to_ms, end_ms)) for at_ms, to_ms in standstills(world))
-    return lived_ms > _takes_ms(world, records, link, gap.from_ms)
+    return lived_ms > _catch_up_ms(world, records, link, gap.from_ms)
 
 
 def _is_catching_up(world: World, records: list[Record], fence: int = 0) -> bool:
@@ -206,13 +206,13 @@ def _is_catching_up(world: World, records: list[Record], fence: int = 0) -> bool
     newest = [link for link in world.upstream.links if link.opened_ms is not None][-1:] if fence else []
     return any(
         min(last_good_ms(world, records, link), link.last_byte_ms) - (link.opened_ms or 0)
-        <= _takes_ms(world, records, link)
+        <= _catch_up_ms(world, records, link)
         for link in [*newest, *world.upstream.open_links]
         if link.asks and fence in (0, link.fence)
     )
 
 
-def _takes_ms(world: World, records: list[Record], link: Link, since_ms: int | None = None) -> int:
+def _catch_up_ms(world: World, records: list[Record], link: Link, since_ms: int | None = None) -> int:
     """Returns the longest time until a connection is known to have caught up."""
     assert link.opened_ms is not None
     asked_ms = _cursor_ms(world, records, link)
@@ -252,7 +252,7 @@ def _newest_cursor_ms(world: World, records: list[Record], link: Link) -> int:
     return min(end_ms, asked_ms + SPEED * (end_ms - newest.opened_ms))
 
 
-def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) -> bool:
+def _has_broken_off(world: World, records: list[Record], from_ms: int, to_ms: int) -> bool:
     """Returns whether a resuming connection ended before it was known to have caught up.
 
     Such a connection began and ended in [from_ms, to_ms), or it was too short to receive the requested events. All of

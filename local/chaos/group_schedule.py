@@ -14,12 +14,12 @@ from local.chaos.draws import (
     KINDS,
     LAST_MS,
     OF_FUNCTIONS,
-    bearable,
-    on_socket,
-    stored,
+    maybe_on_socket,
+    shorten_fault,
     with_guard,
     with_restart,
     with_socket,
+    with_store,
 )
 from local.chaos.plans import Fault, in_order
 from local.chaos.schedule import SHARED, Schedule, requests
@@ -35,7 +35,7 @@ MOST_SHARED, MOST_OWN = 4, 3
 CALM = 0.4
 # The share of schedules without faults that affect all streams: there the calm streams must not notice anything.
 UNSHARED = 0.35
-# Redeployments and people's stops of an execution are drawn separately (`_people`).
+# Redeployments and people's stops of an execution are drawn separately (`_with_people`).
 ALL = [kind for kind in KINDS if kind in OF_FUNCTIONS | SHARED and kind != "redeploy"]
 OWN = [kind for kind in KINDS if kind not in OF_FUNCTIONS | SHARED and "abort" not in kind]
 # A flood: an upstream sends `FLOOD` events at once, every `FLOOD_EVERY_MS`.
@@ -66,26 +66,26 @@ def generate_groups(seed: int, store: str = "") -> Schedule:
     drawn = random.Random(f"groups {seed}")
     count = drawn.choice(SIZES)
     shared = 0 if drawn.random() < UNSHARED else drawn.randrange(1, MOST_SHARED + 1)
-    whole = draws.drawn_schedule(seed, drawn, ALL, shared)
+    whole = draws.draw_schedule(seed, drawn, ALL, shared)
     # Some schedules fit into one group, some fill several groups one after the other.
     together = drawn.choice((20, 20, max(2, count // 2)))
     whole = replace(whole, policy="tolerates", hot=False, together=together, faults=whole.faults)
-    streams = tuple(_stream(seed, drawn, number, whole, store) for number in range(count))
-    if on_socket(whole).socket:  # then about every second stream
+    streams = tuple(_draw_stream(seed, drawn, number, whole, store) for number in range(count))
+    if maybe_on_socket(whole).socket:  # then about every second stream
         apart = random.Random(f"sockets of groups {seed}")
         streams = tuple(with_socket(one) if apart.random() < 0.5 else one for one in streams)
     if draws.is_restarted(seed):  # about every second stream too
         apart = random.Random(f"restarts of groups {seed}")
         streams = tuple(with_restart(one, apart, APART) if apart.random() < 0.5 else one for one in streams)
-    still, meanwhile = draws.standstill(seed)
+    still, meanwhile = draws.draw_standstill(seed)
     whole = replace(whole, faults=in_order((*whole.faults, *still)))
     streams = (replace(streams[0], faults=in_order((*streams[0].faults, *meanwhile))), *streams[1:])
     if any(one.policy == "forbids" for one in streams):
-        whole = replace(whole, faults=tuple(bearable(fault, whole.skew_ms) for fault in whole.faults))
-    return _guarded(_people(replace(whole, most_items=draws.cut(seed), group=streams)))
+        whole = replace(whole, faults=tuple(shorten_fault(fault, whole.skew_ms) for fault in whole.faults))
+    return _maybe_guarded(_with_people(replace(whole, most_items=draws.draw_page_limit(seed), group=streams)))
 
 
-def _people(schedule: Schedule) -> Schedule:
+def _with_people(schedule: Schedule) -> Schedule:
     """Returns the schedule, perhaps with redeployments, and with stopped executions if faults affect all streams.
 
     Drawn separately, so that everything else of a seed stays the same.
@@ -97,10 +97,10 @@ def _people(schedule: Schedule) -> Schedule:
     later = random.Random(f"abandoned groups {schedule.seed}")
     if done and done[-1].kind == "abort and post" and later.random() < ABANDONED:
         done[-1] = replace(done[-1], value=later.choice(ABANDONED_MS))
-    return _profiled(_forsaken(replace(schedule, faults=in_order((*schedule.faults, *done)))))
+    return _maybe_with_new_profiles(_maybe_forsaken(replace(schedule, faults=in_order((*schedule.faults, *done)))))
 
 
-def _guarded(schedule: Schedule) -> Schedule:
+def _maybe_guarded(schedule: Schedule) -> Schedule:
     """Returns the schedule, perhaps with streams that require tokens and tickets, all from the same two servers.
 
     Drawn separately, so that everything else of a seed stays the same.
@@ -120,7 +120,7 @@ def with_guards(schedule: Schedule, drawn: random.Random) -> Schedule:
     return replace(whole, group=group)
 
 
-def _profiled(schedule: Schedule) -> Schedule:
+def _maybe_with_new_profiles(schedule: Schedule) -> Schedule:
     """Returns the schedule, perhaps with streams whose profile is deployed after their functions have started.
 
     A stream is not requested before it has a profile. Drawn separately, so that everything else of a seed stays the
@@ -135,7 +135,7 @@ def _profiled(schedule: Schedule) -> Schedule:
     return replace(schedule, group=tuple(group))
 
 
-def _forsaken(schedule: Schedule) -> Schedule:
+def _maybe_forsaken(schedule: Schedule) -> Schedule:
     """Returns the schedule, perhaps with executions that a person stops and nobody starts again.
 
     Drawn separately, and last, so that everything else of a seed stays the same.
@@ -153,9 +153,9 @@ def _forsaken(schedule: Schedule) -> Schedule:
     return replace(schedule, faults=in_order((*schedule.faults, abort)), group=tuple(group))
 
 
-def _stream(seed: int, drawn: random.Random, number: int, whole: Schedule, store: str) -> Schedule:
+def _draw_stream(seed: int, drawn: random.Random, number: int, whole: Schedule, store: str) -> Schedule:
     own = 0 if drawn.random() < CALM else drawn.randrange(1, MOST_OWN + 1)
-    one = draws.drawn_schedule(seed * 100 + number, drawn, OWN, own)
+    one = draws.draw_schedule(seed * 100 + number, drawn, OWN, own)
     faults = [*one.faults]
     if faults and drawn.random() < FLOODS:
         faults[0] = Fault(faults[0].at_ms, "flood", drawn.randrange(500, 3_000))
@@ -163,7 +163,7 @@ def _stream(seed: int, drawn: random.Random, number: int, whole: Schedule, store
         at_ms = drawn.randrange(FIRST_MS, LAST_MS)
         faults.append(Fault(at_ms, "stop and post", 0, drawn.choice((50, 800, 3_000, 9_000))))
     return replace(
-        stored(one, number, store),
+        with_store(one, number, store),
         faults=in_order(faults),
         name=f"m{number}",
         joins_ms=drawn.choice((0, 0, 0, drawn.randrange(LAST_MS))),

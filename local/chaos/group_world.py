@@ -57,10 +57,10 @@ class Group(World):
     def __init__(self, account: Account, schedule: Schedule) -> None:
         super().__init__(account, schedule, schedule.faults, stream=FIRST)
         account.watch(GROUP, lambda *_change: None)
-        account.watch_group = lambda name: self.named(name).group_watch.changed if is_group(name) else None
+        account.watch_group = lambda name: self.group_of(name).group_watch.record_change if is_group(name) else None
         self.posts = 0
         self.group_watch = GroupWatch(account, self.blame)
-        account.watch(FIRST, self.group_watch.changed)
+        account.watch(FIRST, self.group_watch.record_change)
         self.all = {FIRST: self}
         names = ("retry_max_delay_s", "throttle_delay_s", "throttle_max_delay_s", "cool_down_s", "jitter_s")
         self._delays = Delays(*(float(self.settings[name]) for name in names))
@@ -86,26 +86,26 @@ class Group(World):
         """The streams."""
         return [one for one in self.beside if isinstance(one, Member)]
 
-    def named(self, group: str) -> Group:
+    def group_of(self, group: str) -> Group:
         """Returns the group of that id, which is made on first use."""
         if group not in self.all:
             self.all[group] = beside = copy.copy(self)
             beside.stream = group
             beside.group_watch = GroupWatch(self.account, self.blame)
-            self.account.watch(group, beside.group_watch.changed)
+            self.account.watch(group, beside.group_watch.record_change)
         return self.all[group]
 
-    async def answers(self, call: TaskCall) -> Any:
+    async def perform_start_task(self, call: TaskCall) -> Any:
         """Returns the result of a Task of the machine that answers a POST."""
         if call.service == "dynamodb":
-            return await self._requested(call)
-        await self._on_its_way()
+            return await self._perform_request(call)
+        await self._await_latency()
         if call.action == "describeExecution":
-            return self._described(call)
+            return self._describe(call)
         kept = call.parameters["Input"]["pathParameters"]["streamId"]
         if not is_group(kept):
-            self.account.cross(f"an execution is started for {kept} alone")
-        execution = self.named(kept).successor(call.parameters)
+            self.account.record_crossing(f"an execution is started for {kept} alone")
+        execution = self.group_of(kept).successor(call.parameters)
         return {"ExecutionArn": execution.arn, "StartDate": execution.started_ms}
 
     def _needs(self, function: VirtualFunction) -> Needs:
@@ -138,7 +138,7 @@ class Group(World):
             deployed=lambda stream: read(stream, self.version.number),
         )
 
-        def reported(_profile: Profile, who: Invocation, report: Report, _blocked_ms: int) -> None:
+        def report_end(_profile: Profile, who: Invocation, report: Report, _blocked_ms: int) -> None:
             member = self._member(who.stream_id)
             if report.outcome.error == BROKEN and member is not None:
                 member.blame("unnamed-ends", f"a connection ended by {report.outcome.message}")
@@ -151,7 +151,7 @@ class Group(World):
             self._delays,
             profiles,
             pool=pool,
-            log_report=reported,
+            log_report=report_end,
             reports=reports,
         )
 
@@ -165,7 +165,7 @@ class Member(World):
     def __init__(self, group: Group, schedule: Schedule, own: Sequence[Fault], number: int) -> None:
         super().__init__(group.account, schedule, own, number, stream=schedule.name)
         self.group, self.guard = group, group.guard
-        self.say = self._says
+        self.say = self._say_of_member
         earlier = [fault for fault in schedule.faults if fault.kind == "redeploy" and fault.at_ms < schedule.joins_ms]
         self.since = 1 + len(earlier) if schedule.has_new_profile else 1  # the first version with its profile
         self._asked = self.asked_ms = 0  # the number of the newest request, and when it was made
@@ -173,13 +173,15 @@ class Member(World):
         self.wanted = ""  # the newest answered request, which counts whenever it was answered
         self._newest = 0
 
-    def _says(self, text: str) -> None:
+    def _say_of_member(self, text: str) -> None:
         self.account.say(f"{self.stream}: {text.strip()}")
 
     def live_of(self, record: Item, live: Item | None) -> Item | None:
         """Returns the record of its newest connection, extended by the heartbeats of its function."""
         group = typed_values.read_text(record, "group")
-        return live if group is None else live_of_member(live, group_lease(self.group.named(group).group_watch.lease))
+        return (
+            live if group is None else live_of_member(live, group_lease(self.group.group_of(group).group_watch.lease))
+        )
 
     @property
     def rejections(self) -> list[tuple[str, int]]:
@@ -195,25 +197,25 @@ class Member(World):
         """Requests the stream or its stop repeatedly, until it is answered or something else is requested."""
         self._asked, self.asked_ms = self._asked + 1, self.clock.now_ms()
         self.say(method)
-        self._tasks.append(asyncio.get_running_loop().create_task(self._until_answered(self._asked, method)))
+        self._tasks.append(asyncio.get_running_loop().create_task(self._ask_until_answered(self._asked, method)))
 
-    async def _until_answered(self, number: int, method: str) -> None:
+    async def _ask_until_answered(self, number: int, method: str) -> None:
         while number == self._asked:
             if method == "DELETE":
                 self._stop()
-            if method == "DELETE" or await self._posted():
+            if method == "DELETE" or await self._post_stream():
                 self.answered.append(self.clock.now_ms())
                 if number > self._newest:
                     self._newest, self.wanted = number, method
                 return
             await self.clock.sleep_until(self.clock.now_ms() + AGAIN_MS)
 
-    async def _posted(self) -> bool:
+    async def _post_stream(self) -> bool:
         group = self.group
         group.posts += 1
         clock, name = self.clock, f"post{group.posts}"
         execution = group.start_machine.start(
-            input_of(self.stream), clock=clock, perform=group.answers, name=name, machine_arn=START_ARN
+            input_of(self.stream), clock=clock, perform=group.perform_start_task, name=name, machine_arn=START_ARN
         )
         await execution.wait()
         self.say(f"POST is answered: {execution.status} {execution.error or ''}")

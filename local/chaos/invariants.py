@@ -13,11 +13,11 @@ from local.chaos.schedule import requests
 from local.chaos.stream_rules import (
     COUNTED,
     Violation,
-    asked_last,
     bound_ms,
-    broken,
+    find_violations,
     handover_ms,
     is_stopped,
+    last_methods,
     not_connected,
     quiet_ms,
     shortened_until_ms,
@@ -42,21 +42,23 @@ def end_ms(world: World) -> int:
 
 def violations(world: World) -> list[Violation]:
     """Returns all rules that were broken in a finished run, by a stream or a group and by the streams beside it."""
-    broken = [violation for one in (world, *world.beside) for violation in _of(one)]
+    broken = [violation for one in (world, *world.beside) for violation in _violations_of(one)]
     broken += [Violation("cross-talk", text) for text in world.account.crossed]
     delivery = world.account.delivery
-    return broken + [Violation(*one) for one in (delivery_rules.broken(delivery) if delivery is not None else ())]
+    return broken + [
+        Violation(*one) for one in (delivery_rules.find_violations(delivery) if delivery is not None else ())
+    ]
 
 
-def _of(world: World) -> list[Violation]:
-    seen = world.broken if isinstance(world, Group) else broken(world)
+def _violations_of(world: World) -> list[Violation]:
+    seen = world.broken if isinstance(world, Group) else find_violations(world)
     if isinstance(world, Member):
         seen |= {"stuck": _stuck(world), "disturbed": _disturbed(world)}
     else:
-        stuck = _running_on(world) if isinstance(world, Group) else _stuck(world)
-        seen = seen | _of_functions(world) | {"unnamed-ends": _unnamed(world), "stuck": stuck}
+        stuck = _needless_executions(world) if isinstance(world, Group) else _stuck(world)
+        seen = seen | _of_functions(world) | {"unnamed-ends": _unnamed_ends(world), "stuck": stuck}
     if not isinstance(world, Group):
-        seen["dead-letters"] += _unlettered(world)
+        seen["dead-letters"] += _rejections_without_letter(world)
         seen["unnamed-ends"] = [*seen.get("unnamed-ends", ()), *_unexplained(world)]
     assert seen.keys() <= set(COUNTED), "a kind that is not in COUNTED"
     name = "" if world.is_alone else f"{world.stream}: "
@@ -68,7 +70,7 @@ def _of(world: World) -> list[Violation]:
 
 def _stuck(world: World) -> list[str]:
     """Returns why the stream is not as last requested, or when it was not connected for too long after the faults."""
-    now_ms, last = world.clock.now_ms(), asked_last(world.schedule)
+    now_ms, last = world.clock.now_ms(), last_methods(world.schedule)
     member = world if isinstance(world, Member) else None
     quiet_at_ms = world.origin_ms + quiet_ms(world.schedule, world.settings)
     if member is not None:
@@ -87,11 +89,11 @@ def _stuck(world: World) -> list[str]:
         heard_ms = [to_ms + EFFECT_MS for _, to_ms in standstills(world)]
         over_ms = quiet_at_ms + STOP_MS if member is None else max([quiet_at_ms, *heard_ms])
         is_over = uncovered(world, over_ms, now_ms) == [(over_ms, now_ms)]
-        return [] if is_over else [f"a stop was requested and was connected on after {world.at(over_ms)}"]
+        return [] if is_over else [f"a stop was requested and was connected on after {world.stamp(over_ms)}"]
     if last == {"DELETE"}:
         return ["a request to stop came after the last POST, and the stream goes on"]
     if not keepers and member is None:
-        return [] if over_as(world) else ["no execution runs and nobody stopped the stream"]
+        return [] if final_status(world) else ["no execution runs and nobody stopped the stream"]
     if not keepers:
         if not any(link.refused_with in (204, *REFUSALS) for link in world.upstream.links):
             return ["nobody stopped the stream, its upstream has not ended it, and it is in no group"]
@@ -108,10 +110,12 @@ def _stuck(world: World) -> list[str]:
     return not_connected(world, quiet_at_ms, bound, shortened_until_ms(member.group), held_up_ms)
 
 
-def _running_on(group: Group) -> list[str]:
+def _needless_executions(group: Group) -> list[str]:
     """Returns the groups whose execution runs although none of their streams should be connected."""
     kept = {lease(one).get("group", {}).get("S") for one in group.members if not is_stopped(one)}
-    held = {name: group.named(name).group_watch.lease.get("execution", {}).get("S", "") for name in sorted(group.all)}
+    held = {
+        name: group.group_of(name).group_watch.lease.get("execution", {}).get("S", "") for name in sorted(group.all)
+    }
     # The lease keeps naming an execution that a person aborted; that one does not run.
     running = {arn for arn, execution in group.account.executions.items() if execution.status == "RUNNING"}
     return [
@@ -136,9 +140,13 @@ def _disturbed(member: Member) -> list[str]:
     until_ms = min([member.clock.now_ms(), *begins])
     due_ms = member.answered[0] + EFFECT_MS + PACED_MS
     late = due_ms < min(until_ms, opened[0])
-    texts = [f"nothing had met it, and it joined at {member.at(opened[0])}, due at {member.at(due_ms)}"] if late else []
+    texts = (
+        [f"nothing had met it, and it joined at {member.stamp(opened[0])}, due at {member.stamp(due_ms)}"]
+        if late
+        else []
+    )
     return texts + [
-        f"nothing had met it, and it was not connected from {member.at(start)} to {member.at(end)}"
+        f"nothing had met it, and it was not connected from {member.stamp(start)} to {member.stamp(end)}"
         for start, end in uncovered(member, min(opened), until_ms)
         if end - start > handover_ms(member, start)
     ]
@@ -147,7 +155,7 @@ def _disturbed(member: Member) -> list[str]:
 # --- ends -------------------------------------------------------------------------------------------------------------
 
 
-def _unlettered(world: World) -> list[str]:
+def _rejections_without_letter(world: World) -> list[str]:
     """Returns the rejections without a message in the dead-letter queue."""
     messages = world.account.queue.messages
     # In a group the function reports the stream; otherwise the machine reports its execution.
@@ -155,7 +163,7 @@ def _unlettered(world: World) -> list[str]:
     executions = {message.get("execution") for message in messages}
     alone = {execution.name for execution in world.executions if execution.arn in executions}
     return [
-        f"{name} was rejected at {world.at(at_ms)}, and no message says so"
+        f"{name} was rejected at {world.stamp(at_ms)}, and no message says so"
         for name, at_ms in world.rejections
         if name not in (reported if isinstance(world, Member) else alone)
     ]
@@ -169,7 +177,7 @@ def end_word(execution: Execution) -> str:
     return word if word in LAST_WORDS else ""
 
 
-def over_as(world: World) -> str:
+def final_status(world: World) -> str:
     """Returns the final status that the upstream's answer gave to a stream not requested since; "" for none.
 
     An answer does not count if the upstream has since accepted a successor that a renewal had started before.
@@ -193,7 +201,7 @@ def _goes_on(world: World, execution: Execution) -> bool:
     )
 
 
-def _unnamed(world: World) -> list[str]:
+def _unnamed_ends(world: World) -> list[str]:
     """Returns the executions that ended in a way they should not, or do not say how they ended."""
     texts = []
     for execution in world.executions:
@@ -236,12 +244,12 @@ def _of_functions(world: World) -> dict[str, list[str]]:
         for one in world.functions
         if one.frozen_until_ms <= (who := one.task.invocation).deadline_ms - who.margin_ms - one.skew_ms
     ]
-    overdue = [f"{world.name(function)} was killed at its limit" for function in awake if function.timed_out]
-    overdue += [f"{world.name(one)} ran out of time to ask the store" for one in awake if one.requests.ran_out]
+    overdue = [f"{world.name_of(function)} was killed at its limit" for function in awake if function.timed_out]
+    overdue += [f"{world.name_of(one)} ran out of time to ask the store" for one in awake if one.requests.ran_out]
     # A run goes on for longer than a function lives, so at its end all living functions have the newest version.
     newest = world.version.number
     outdated = [
-        f"{world.name(one)} is of version {one.task.version} and {newest} is deployed"
+        f"{world.name_of(one)} is of version {one.task.version} and {newest} is deployed"
         for one in world.functions
         if one.is_alive and one.task.version != newest
     ]

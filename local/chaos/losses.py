@@ -30,10 +30,10 @@ OF_THE_STORE = ("throttles", "unknown outcomes", "slow store")
 PEER_DIED = "its peer fell silent, and the connection was let go before that counts as dead"
 CAME_LATE = "it came late, or never, and the connection's end is not known"
 CLOCKS_DIFFER = "in a gap that is shorter than two clocks differ"
-NOT_ASKED = "nobody asked for the stream after a stop"
+NOT_REQUESTED = "nobody asked for the stream after a stop"
 NO_NUMBER = "lost before the first message of a socket that began afresh, so its numbers show no hole"
 TO_COME = "still to come on the connection that catches up"
-NEXT_ONES = "after the cursor, for the next connection to request"
+FOR_NEXT_CONNECTION = "after the cursor, for the next connection to request"
 
 
 def missing(world: World) -> dict[int, str]:
@@ -58,7 +58,7 @@ def missing(world: World) -> dict[int, str]:
     excuses = dict(_excuses(world, records))
     # A connection that has not received the notice cannot know of the loss.
     announced = {
-        n: excuses.get(n + 1, "") or _told_late(world, records, n, slack_ms) for n in lost if n in world.upstream.lost
+        n: excuses.get(n + 1, "") or _late_excuse(world, records, n, slack_ms) for n in lost if n in world.upstream.lost
     }
     return {n: excuses.get(n, "") or announced.get(n, "") for n in lost}
 
@@ -68,11 +68,11 @@ def _written_openings(world: World, records: list[Record]) -> Iterator[int]:
     known = {record.fence for record in records} | set(world.watch.stored_by)
     known_links = [world.link_of(fence) for fence in known]
     for link in world.upstream.links:
-        if link.opened_ms is not None and (link in known_links or not _was_unspeakable(world, link)):
+        if link.opened_ms is not None and (link in known_links or not _could_not_be_recorded(world, link)):
             yield link.opened_ms
 
 
-def _was_unspeakable(world: World, link: Link) -> bool:
+def _could_not_be_recorded(world: World, link: Link) -> bool:
     """Returns whether a connection ended before it could be recorded: its function died, or the store refused it."""
     assert link.opened_ms is not None
     end_ms = link.over_ms or world.clock.now_ms()
@@ -91,7 +91,7 @@ def _is_recorded(world: World, number: int, slack_ms: int) -> bool:
     The recorded interval must contain the instant of the loss, or that of the notice if it came late.
     """
     records = ledger(world)
-    for link, told in _told(world, number):
+    for link, told in _recorded_losses(world, number):
         (loss,) = correct_losses([told], records)
         at_ms = link.came_ms.get(number + 1, world.upstream.emitted_ms[number])
         # A peer that closes in order counts as having sent everything. If it had not, the next connection counts as
@@ -110,7 +110,7 @@ def _behind_until_ms(world: World, link: Link) -> int:
     return 2 * link.opened_ms - world.upstream.emitted_ms[before[-1].waiting[0]]
 
 
-def _told(world: World, number: int) -> Iterator[tuple[Link, Gap]]:
+def _recorded_losses(world: World, number: int) -> Iterator[tuple[Link, Gap]]:
     """Yields the links that were sent the notice of a lost event, each with the loss that its connection recorded."""
     for (fence, count), (from_ms, to_ms) in world.watch.losses.items():
         link = None if (fence, count) in world.watch.ids.dropped else world.link_of(fence)
@@ -118,17 +118,17 @@ def _told(world: World, number: int) -> Iterator[tuple[Link, Gap]]:
             yield link, Gap(fence, from_ms, to_ms, "", LOST, count)
 
 
-def _told_late(world: World, records: list[Record], number: int, slack_ms: int) -> str:
+def _late_excuse(world: World, records: list[Record], number: int, slack_ms: int) -> str:
     """Returns the excuse of a loss that was recorded only after the end of a connection that had fallen silent.
 
     The notice was on its way to that connection when it was closed, before the silence proved its peer dead; or when it
     was killed, before it could record the silence; or the store refused that record.
     """
     waited = [link for link in world.upstream.links if number + 1 in link.waiting]
-    unheard = _unheard(world, records)
+    unheard = _links_without_end(world, records)
     links = [link for link in waited if link.ended_by in LET_GO or _was_killed(link) or link in unheard]
     let_go_ms = min((link.closed_ms for link in links if link.closed_ms is not None), default=world.clock.now_ms())
-    is_told = any(let_go_ms <= loss.to_ms + slack_ms for _, loss in _told(world, number))
+    is_told = any(let_go_ms <= loss.to_ms + slack_ms for _, loss in _recorded_losses(world, number))
     return PEER_DIED if is_told else ""
 
 
@@ -138,10 +138,10 @@ def _until_ms(world: World, records: list[Record]) -> int:
     if not uncovered(world, now_ms - 1, now_ms):
         return now_ms - ON_ITS_WAY_MS
     # No connection is open: events after the last recorded end are left to the next connection.
-    return max((at_ms for _, at_ms in _ends(world, records)), default=0) - LATE_MS
+    return max((at_ms for _, at_ms in _known_ends(world, records)), default=0) - LATE_MS
 
 
-def _ends(world: World, records: list[Record]) -> list[tuple[Record, int]]:
+def _known_ends(world: World, records: list[Record]) -> list[tuple[Record, int]]:
     """Returns each record with the instant until which its connection was good, by the world's clock."""
     skews = {link.fence: link.function.skew_ms for link in world.upstream.links}
     return [(record, record.last_ms - skews.get(record.fence, 0)) for record in records]
@@ -149,9 +149,9 @@ def _ends(world: World, records: list[Record]) -> list[tuple[Record, int]]:
 
 def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
     links, until_ms = world.upstream.links, world.clock.now_ms()
-    unasked = list(_unasked(world, records))
+    unasked = list(_stopped_intervals(world, records))
     for start, end in unasked:
-        yield from ((n, NOT_ASKED) for n, at_ms in enumerate(world.upstream.emitted_ms) if start <= at_ms <= end)
+        yield from ((n, NOT_REQUESTED) for n, at_ms in enumerate(world.upstream.emitted_ms) if start <= at_ms <= end)
     for link in world.upstream.open_links:
         yield from ((number, TO_COME) for number in link.backlog)
     for link in links:
@@ -159,23 +159,23 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
             unsaid = world.upstream.lost & set(range(min(link.sent, default=0)))
             yield from ((n, NO_NUMBER) for n in unsaid if world.upstream.emitted_ms[n] >= link.opened_ms)
     if world.schedule.resumes and uncovered(world, until_ms - 1, until_ms):
-        cursor = world.watch.ids.meant(int(to_record(lease(world)).cursor or -1), until_ms)
-        if cursor is not None or not world.schedule.forgets:
+        cursor = world.watch.ids.event_of_cursor(int(to_record(lease(world)).cursor or -1), until_ms)
+        if cursor is not None or not world.schedule.can_forget:
             yield from (
-                (number, NEXT_ONES)
+                (number, FOR_NEXT_CONNECTION)
                 for number in range((-1 if cursor is None else cursor) + 1, len(world.upstream.emitted_ms))
             )
     # An upstream that forgets cannot send everything again; neither can one that never resumes.
     yield from restarts.excuses(world)
-    if world.schedule.resumes and not world.schedule.forgets:
+    if world.schedule.resumes and not world.schedule.can_forget:
         # Only the connections count before the last one that began without a cursor, because no later one could resume
         # for them.
         until_ms = max((link.opened_ms or 0 for link in links if link.cursor is None), default=0)
         links = [link for link in links if link.asked_ms < until_ms]
     differ_ms = 2 * world.schedule.skew_ms
-    told_until_ms = _told_until(world, records)
-    killed_ms = {_told_span(world, told_until_ms, link, link.opened_ms or 0)[1] for link in told_until_ms}
-    for start, opened_ms in uncovered(world, world.origin_ms, until_ms, span=partial(_told_span, world, told_until_ms)):
+    told_until_ms = _recorded_until_ms(world, records)
+    killed_ms = {_row_span(world, told_until_ms, link, link.opened_ms or 0)[1] for link in told_until_ms}
+    for start, opened_ms in uncovered(world, world.origin_ms, until_ms, span=partial(_row_span, world, told_until_ms)):
         # A stop ends the time in which the stream is wanted, so two clocks may leave no gap between a drop and the
         # stop. But the events that a killed connection had read are in a gap, whatever the clocks say.
         stops = (stop_ms for stop_ms, _ in unasked if start <= stop_ms and start not in killed_ms)
@@ -186,16 +186,16 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
             from_ms = max(start - world.schedule.flush_ms, end - differ_ms) - LATE_MS
             emitted = enumerate(world.upstream.emitted_ms)
             yield from ((n, CLOCKS_DIFFER) for n, at_ms in emitted if from_ms <= at_ms <= end)
-    unheard = _unheard(world, records)
+    unheard = _links_without_end(world, records)
     for link in links:
         if link in unheard or _was_killed(link):
             late = [number for number in link.delayed if _was_on_its_way(world, link, number)]
-            yield from ((number, CAME_LATE) for number in [*late, *_halves(world, link)])
+            yield from ((number, CAME_LATE) for number in [*late, *_cut_off_events(world, link)])
         elif link.ended_by in LET_GO:
             yield from ((number, PEER_DIED) for number in link.waiting)
 
 
-def _unasked(world: World, records: list[Record]) -> Iterator[tuple[int, int]]:
+def _stopped_intervals(world: World, records: list[Record]) -> Iterator[tuple[int, int]]:
     """Yields the intervals after a stop: to the first opening after the next POST.
 
     Each begins with the last recorded end, because a connection may end after the stop, and a handover that meets the
@@ -207,7 +207,7 @@ def _unasked(world: World, records: list[Record]) -> Iterator[tuple[int, int]]:
         post_ms = min((at_ms for at_ms, method in asked if method == "POST" and at_ms > stop_ms), default=sys.maxsize)
         before = [
             (record, end_ms)
-            for record, end_ms in _ends(world, records)
+            for record, end_ms in _known_ends(world, records)
             if record.opened_ms - skews.get(record.fence, 0) <= post_ms
         ]
         closed = [end_ms for _, end_ms in before]
@@ -219,7 +219,7 @@ def _unasked(world: World, records: list[Record]) -> Iterator[tuple[int, int]]:
         # execution has claimed the stream.
         stops = (at_ms for at_ms, method in asked if method == "DELETE" and at_ms > post_ms)
         again_ms = min(stops, default=sys.maxsize)
-        for record, end_ms in _ends(world, records):
+        for record, end_ms in _known_ends(world, records):
             is_late = record.opened_ms - skews.get(record.fence, 0) > post_ms
             if is_late and record.ended_by == STOPPED and end_ms < again_ms:
                 yield end_ms, next((opened_ms for opened_ms in opened if opened_ms > end_ms), sys.maxsize)
@@ -241,13 +241,13 @@ def _has_outlived(world: World, before: list[tuple[Record, int]], post_ms: int) 
     return any(end_ms > until_ms and record.ended_by != STOPPED for record, end_ms in before)
 
 
-def _unheard(world: World, records: list[Record]) -> list[Link]:
+def _links_without_end(world: World, records: list[Record]) -> list[Link]:
     """Returns the connections whose end is not in the ledger."""
     untold = {record.fence for record in records if record.closed_ms is None}
     return [link for link in world.upstream.links if link.fence in untold]
 
 
-def _told_until(world: World, records: list[Record]) -> dict[Link, int]:
+def _recorded_until_ms(world: World, records: list[Record]) -> dict[Link, int]:
     """Returns until when each connection recorded that it was connected, if it could not record its end.
 
     It was killed, or the store refused the record; its upstream may have closed it before, while its function stood
@@ -261,7 +261,7 @@ def _told_until(world: World, records: list[Record]) -> dict[Link, int]:
     }
 
 
-def _told_span(world: World, told_until_ms: dict[Link, int], link: Link, opened_ms: int) -> tuple[int, int]:
+def _row_span(world: World, told_until_ms: dict[Link, int], link: Link, opened_ms: int) -> tuple[int, int]:
     """Returns the interval for which the ledger has the connection.
 
     It ends with the last byte if the connection broke. If the connection was killed, it ends before the events that
@@ -284,7 +284,7 @@ def _was_on_its_way(world: World, link: Link, number: int) -> bool:
     return link.over_ms - (noticed_ms(world, came_ms) if link.function.was_frozen else came_ms) <= ON_ITS_WAY_MS
 
 
-def _halves(world: World, link: Link) -> Iterator[int]:
+def _cut_off_events(world: World, link: Link) -> Iterator[int]:
     """Yields the events whose frames were cut off by the silence."""
     rest_bytes = len(link.held) if link.silent else 0
     for number in reversed(link.sent):

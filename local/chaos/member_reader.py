@@ -5,7 +5,7 @@ Its status follows from the requests for the stream, not from an execution's end
 
 from collections.abc import Iterator
 
-from local.chaos.api_reader import SETTLED_MS, SLACK_MS, UNSETTLING, ApiReader
+from local.chaos.api_reader import SETTLE_AFTER_MS, SETTLED_MS, SLACK_MS, ApiReader
 from local.chaos.facts import lease
 from local.chaos.group_world import Member
 
@@ -25,7 +25,7 @@ class MemberReader(ApiReader):
     def _wrong_word(self, word: str) -> Iterator[str]:
         """Yields the mistakes of a status that hold at any time, and those that hold if nothing has changed of late."""
         member = self._member
-        yield from self._unfounded(word, ())
+        yield from self._complain_if_unfounded(word, ())
         if not self._is_settled() or not member.answered:
             return
         # An end counts only if the stream was not opened again afterwards. An earlier claim may still make requests.
@@ -67,8 +67,8 @@ class MemberReader(ApiReader):
         function, released_ms = opened[-1].function, until_ms
         for fault in sorted(self._member.schedule.faults, key=lambda fault: fault.at_ms):
             from_ms = self._member.origin_ms + fault.at_ms
-            if fault.kind in UNSETTLING and from_ms <= released_ms:
-                over_ms = from_ms + fault.for_ms + UNSETTLING[fault.kind]
+            if fault.kind in SETTLE_AFTER_MS and from_ms <= released_ms:
+                over_ms = from_ms + fault.for_ms + SETTLE_AFTER_MS[fault.kind]
                 released_ms = max(released_ms, over_ms + self._dead_after_ms + SLACK_MS)
         if function.died_ms is None:
             return released_ms

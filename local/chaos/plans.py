@@ -36,7 +36,7 @@ def in_order(faults: Iterable[Fault]) -> tuple[Fault, ...]:
     return tuple(sorted(faults, key=lambda fault: fault.at_ms))
 
 
-def fewer(several: tuple[T, ...]) -> list[tuple[T, ...]]:
+def without_each(several: tuple[T, ...]) -> list[tuple[T, ...]]:
     """Returns, for each element, the tuple without it."""
     return [several[:at] + several[at + 1 :] for at in range(len(several))]
 
@@ -108,12 +108,12 @@ class DeliveryPlan:
 
     def shorter(self) -> list[DeliveryPlan]:
         """Returns the plans with one fault or one sink less, or without poison."""
-        shorter = [replace(self, faults=faults) for faults in fewer(self.faults)]
+        shorter = [replace(self, faults=faults) for faults in without_each(self.faults)]
         shorter += [replace(self, targets=(target,)) for target in self.targets if len(self.targets) > 1]
         return [*shorter, replace(self, has_poison=False)] if self.has_poison else shorter
 
 
-def drawn_delivery(seed: int) -> DeliveryPlan | None:
+def draw_delivery_plan(seed: int) -> DeliveryPlan | None:
     """Returns the plan of a seed; None if its streams deliver nothing."""
     drawn = random.Random(f"delivery {seed}")
     if drawn.random() >= DELIVERS:
@@ -180,11 +180,11 @@ class RepairPlan:
         """Returns the plans with one fault less, or with an address that is plainer in one way."""
         plain: dict[str, Any] = {"lag_ms": 0, "limit": 50, "keeps_ms": 0, "refuses": 0, "is_shuffled": False, "lie": ""}
         ways = [{name: value} for name, value in plain.items() if getattr(self.rest, name) != value]
-        shorter = [replace(self, faults=faults) for faults in fewer(self.faults)]
+        shorter = [replace(self, faults=faults) for faults in without_each(self.faults)]
         return [*shorter, *(replace(self, rest=replace(self.rest, **one)) for one in ways)]
 
 
-def drawn_repair(seed: int) -> RepairPlan | None:
+def draw_repair_plan(seed: int) -> RepairPlan | None:
     """Returns the plan of a seed; None if its gaps are not repaired."""
     drawn = random.Random(f"repair {seed}")
     if drawn.random() >= REPAIRS:
@@ -201,11 +201,11 @@ def drawn_repair(seed: int) -> RepairPlan | None:
         lies_ms=drawn.randrange(5_000, 50_000) if lie else 0,
     )
     count = drawn.randrange(MOST_REPAIR_FAULTS + 1)
-    faults = in_order(_repair_fault(drawn) for _ in range(count))
+    faults = in_order(_draw_repair_fault(drawn) for _ in range(count))
     return RepairPlan(replace(ways, is_shuffled=drawn.random() < SHUFFLED), faults)
 
 
-def _repair_fault(drawn: random.Random) -> Fault:
+def _draw_repair_fault(drawn: random.Random) -> Fault:
     kind = drawn.choice(REPAIR_KINDS)
     for_ms = drawn.randrange(1_000, 15_000) if kind in ("freeze", "rest down") else 0
     return Fault(drawn.randrange(*REPAIRS_MS), kind, for_ms, drawn.randrange(1 << 16))

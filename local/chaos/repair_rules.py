@@ -34,7 +34,7 @@ def gaps_of(world: World) -> list[Gap]:
     return apply_repairs(written, [(gap, gap.repair) for gap in written if gap.repair is not None])
 
 
-def broken(world: World, quiet_ms: int) -> dict[str, list[str]]:
+def find_violations(world: World, quiet_ms: int) -> dict[str, list[str]]:
     """Returns the violations by kind; `quiet_ms` is when the faults of the stream were over."""
     repairers = world.repairers
     if repairers is None:
@@ -67,7 +67,9 @@ def _false_repairs(world: World) -> Iterator[str]:
             and not any(from_ms <= at_ms <= to_ms for from_ms, to_ms in told)
         ]
         if lacking:
-            yield f"the gap to {world.at(gap.to_ms)} is marked as repaired, and event {lacking[0]} of it is not stored"
+            yield (
+                f"the gap to {world.stamp(gap.to_ms)} is marked as repaired, and event {lacking[0]} of it is not stored"
+            )
 
 
 def _unrepaired(world: World, repairers: Repairers, calm_at_ms: int) -> Iterator[str]:
@@ -85,7 +87,7 @@ def _unrepaired(world: World, repairers: Repairers, calm_at_ms: int) -> Iterator
         is_kept = not reach_ms and not plan.rest.is_shuffled and gap.from_ms > first_ms
         if gap.state not in (REPAIRED, DELIVERED) and is_kept and now_ms > bound_ms and _is_in_reach(world, gap, plan):
             reason = gap.repair.reason if gap.repair is not None else "nobody has tried"
-            yield f"the gap to {world.at(gap.to_ms)} is {gap.state} ({reason}), due at {world.at(bound_ms)}"
+            yield f"the gap to {world.stamp(gap.to_ms)} is {gap.state} ({reason}), due at {world.stamp(bound_ms)}"
 
 
 def _is_in_reach(world: World, gap: Gap, plan: RepairPlan) -> bool:
@@ -119,7 +121,7 @@ def _crowded(world: World, repairers: Repairers) -> Iterator[str]:
     for earlier, later in pairwise(repairers.rest.asked):
         is_sure = not any(from_ms <= later <= to_ms for from_ms, to_ms in unsure)
         if later - earlier < PACE_S * 1000 - 2 * MOST_MS and is_sure:
-            yield f"the address is asked at {world.at(earlier)} and again at {world.at(later)}"
+            yield f"the address is asked at {world.stamp(earlier)} and again at {world.stamp(later)}"
 
 
 def _unalerted(world: World, repairers: Repairers) -> Iterator[str]:
@@ -129,4 +131,4 @@ def _unalerted(world: World, repairers: Repairers) -> Iterator[str]:
         repair = gap.repair
         is_given_up = repair is not None and repair.is_over and repair.state != REPAIRED and gap.state != OPEN
         if is_given_up and (gap.fence, gap.number) not in told:
-            yield f"the gap to {world.at(gap.to_ms)} was given up, and nobody was told"
+            yield f"the gap to {world.stamp(gap.to_ms)} was given up, and nobody was told"

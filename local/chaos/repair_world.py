@@ -70,7 +70,7 @@ class Repairers:
         now_ms, settings = self._clock.now_ms(), world.version.function
         who = read_invocation(asked, settings, f"repair-{number}", now_ms=now_ms, remaining_ms=LIMIT_MS)
         task = Task(number, who, world.version.number, LIMIT_MS)
-        function = VirtualFunction(self._clock, task, functools.partial(self._ended, number))
+        function = VirtualFunction(self._clock, task, functools.partial(self._record_end, number))
         function.requests = SlowRequests(self._clock, world.dynamodb, function)
         self.functions.append(function)
         limit_ms = self._clock.now_ms() + LIMIT_MS
@@ -96,7 +96,7 @@ class Repairers:
         )
         return repair_streams(deps, world.stream)
 
-    def _ended(self, number: int, outcome: Outcome) -> None:
+    def _record_end(self, number: int, outcome: Outcome) -> None:
         self._world.say(f"repair-{number} ends: {outcome.error or outcome.status} ({outcome.message})")
 
     def _strike(self, fault: Fault) -> None:

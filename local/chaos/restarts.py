@@ -19,9 +19,9 @@ MISTAKEN = "the upstream's ids had passed the cursor when it was sent, so nobody
 BESIDE = "the connection before may have brought the same events with other bodies"
 
 
-def former(world: World, link: Link) -> int | None:
+def former_event(world: World, link: Link) -> int | None:
     """Returns the event whose id the link sent as its cursor, if the upstream had started over since that event."""
-    number = None if link.sent_id is None else world.watch.ids.meant(link.sent_id, link.asked_ms)
+    number = None if link.sent_id is None else world.watch.ids.event_of_cursor(link.sent_id, link.asked_ms)
     return number if number is not None and number < world.wire.begins[link.count] else None
 
 
@@ -32,7 +32,7 @@ def is_doubtful(world: World, link: Link) -> bool:
     return bool(brought) and all(world.wire.own_number(n) <= (link.sent_id or 0) for n in sent)
 
 
-def starts_over(world: World, from_ms: int, to_ms: int) -> bool:
+def has_restart_between(world: World, from_ms: int, to_ms: int) -> bool:
     """Returns whether ids started over then: the event after the next cursor, a former id, proves little."""
     emitted_ms = world.upstream.emitted_ms
     firsts = (at_ms for begin in world.wire.begins[1:] for at_ms in emitted_ms[begin : begin + 1])
@@ -48,13 +48,13 @@ def is_counted(world: World, number: int, slack_ms: int) -> bool:
     return any(from_ms - slack_ms <= at_ms <= to_ms + slack_ms for from_ms, to_ms in spans for at_ms in came_ms)
 
 
-def untrue(world: World) -> Iterator[str]:
+def false_restarts(world: World) -> Iterator[str]:
     """Yields a sentence if losses have no restart in the status, or the status has a restart that never was.
 
     It also yields one if losses count more events than had been sent in vain by then.
     """
     since_ms, ids = to_record(lease(world)).epoch.since_ms, world.watch.ids
-    if (ids.dropped and not since_ms) or (since_ms and not ids.start_over):
+    if (ids.dropped and not since_ms) or (since_ms and not ids.has_restarted):
         yield f"by the status ids started over at {since_ms}, and {len(ids.dropped)} losses say so"
     told = 0
     for (fence, count), events in sorted(ids.dropped.items()):
@@ -69,16 +69,16 @@ def untrue(world: World) -> Iterator[str]:
 def excuses(world: World) -> Iterator[tuple[int, str]]:
     """Yields the missing events that no connection could know to be missing."""
     counts, emitted_ms = world.watch.ids, world.upstream.emitted_ms
-    for link in world.upstream.links if counts.start_over else ():
-        number, opened_ms = former(world, link), link.opened_ms
+    for link in world.upstream.links if counts.has_restarted else ():
+        number, opened_ms = former_event(world, link), link.opened_ms
         if opened_ms is None:
             continue
         if number is not None and link.cursor == world.wire.begins[link.count] + (link.sent_id or 0):
             yield from ((n, MISTAKEN) for n in range(number + 1, link.cursor + 1))
         elif number is not None and _shows_few(world, link):
             yield from ((n, TOO_FEW) for n, at_ms in enumerate(emitted_ms) if n > number and at_ms <= opened_ms)
-    for row in _rows(world) if counts.start_over else ():
-        yield from _untold(world, row)
+    for row in _rows(world) if counts.has_restarted else ():
+        yield from _indistinguishable(world, row)
 
 
 def _shows_few(world: World, link: Link) -> bool:
@@ -99,7 +99,7 @@ def _rows(world: World) -> Iterator[list[tuple[Link, int]]]:
     """
     row: list[tuple[Link, int]] = []
     for link in (one for one in world.upstream.links if one.opened_ms is not None):
-        if row and not _had_let_go(world, row[-1][0], link):
+        if row and not _could_record_end(world, row[-1][0], link):
             yield row
             row = []
         for is_dropped, numbers in groupby(link.sent[: link.written], world.watch.ids.is_dropped):
@@ -111,9 +111,9 @@ def _rows(world: World) -> Iterator[list[tuple[Link, int]]]:
     yield row
 
 
-def _untold(world: World, row: list[tuple[Link, int]]) -> Iterator[tuple[int, str]]:
+def _indistinguishable(world: World, row: list[tuple[Link, int]]) -> Iterator[tuple[int, str]]:
     """Yields the events of a row that cannot be told from corrections, or from events of another connection."""
-    anew_ms, emitted_ms = world.watch.ids.anew_ms, world.upstream.emitted_ms
+    anew_ms, emitted_ms = world.watch.ids.first_loss_ms, world.upstream.emitted_ms
     # A connection that had claimed before another one found the restart begins its own row.
     if len({n for _, n in row}) < IN_A_ROW and not (row and 0 < anew_ms < row[-1][0].claimed_ms):
         yield from ((n, TOO_FEW) for _, n in row)
@@ -127,7 +127,7 @@ def _untold(world: World, row: list[tuple[Link, int]]) -> Iterator[tuple[int, st
         yield from (
             (n, BESIDE)
             for one in (*[one for one in before if one.fence in shown][-1:], *before[-1:])
-            if not _had_let_go(world, one, link)
+            if not _could_record_end(world, one, link)
             and emitted_ms[n] <= _noticed_over_ms(world, one) + beside_ms
             and _rival_ms(world, n) >= (one.opened_ms or 0) - 2 * world.schedule.skew_ms
         )
@@ -145,7 +145,7 @@ def _noticed_over_ms(world: World, link: Link) -> int:
     return over_ms if died_ms is None else min(over_ms, died_ms)
 
 
-def _had_let_go(world: World, before: Link, link: Link) -> bool:
+def _could_record_end(world: World, before: Link, link: Link) -> bool:
     """Returns whether a connection could record its end before the other one claimed."""
     ended = any(record.fence == before.fence and record.closed_ms is not None for record in ledger(world))
     return ended and before.settled_ms is not None and before.settled_ms <= link.claimed_ms

@@ -29,7 +29,7 @@ LEAST_MARGINS = 2
 def impatient(world: World) -> list[str]:
     """Returns the connections that came before the end of a back-off, or together with another try after it."""
     failures = _failures(world)
-    return [*_early(world, failures), *_together(world)]
+    return [*_early_tries(world, failures), *_simultaneous_tries(world)]
 
 
 def most_ms(world: World) -> int:
@@ -117,7 +117,7 @@ def _failures(world: World) -> list[tuple[int, Link]]:
             before = None
             continue
         pace = profile.pace(kind) if kind != "refused" else REFUSAL_PACE
-        is_next = before is not None and _kind(world, before[0]) == kind and _knows(link, before[0])
+        is_next = before is not None and _kind(world, before[0]) == kind and _must_know_end(link, before[0])
         is_next = is_next and before is not None and not _lived_between(world, before[0], link)
         count = before[1] + 1 if before is not None and is_next else 1
         before = (link, count)
@@ -156,14 +156,14 @@ def _kind(world: World, link: Link) -> FailureKind | None:
     return None if any(link.asked_ms <= at_ms <= (link.closed_ms or 0) for at_ms in opened) else "network"
 
 
-def _knows(link: Link, failed: Link) -> bool:
+def _must_know_end(link: Link, failed: Link) -> bool:
     """Returns whether the function that opened `link` must have known how `failed` ended."""
     assert failed.settled_ms is not None
     is_same = link.client is failed.client and link.asked_ms > failed.settled_ms
     return is_same or link.checked_ms > failed.settled_ms
 
 
-def _early(world: World, failures: list[tuple[int, Link]]) -> list[str]:
+def _early_tries(world: World, failures: list[tuple[int, Link]]) -> list[str]:
     # One function records the end of the back-off and another reads it, each by its own clock.
     differ_ms = 2 * world.schedule.skew_ms
     return [
@@ -171,11 +171,11 @@ def _early(world: World, failures: list[tuple[int, Link]]) -> list[str]:
         f" rest that link {failed.number} owed"
         for until_ms, failed in failures
         for link in world.upstream.links
-        if link.asked_ms < until_ms - differ_ms and link is not failed and _knows(link, failed)
+        if link.asked_ms < until_ms - differ_ms and link is not failed and _must_know_end(link, failed)
     ]
 
 
-def _together(world: World) -> list[str]:
+def _simultaneous_tries(world: World) -> list[str]:
     """Returns the tries that came at once: after a shared back-off only one may try, until it must be answered."""
     tries = [link for link in world.upstream.links if link.took_ms is not None]
     texts = []

@@ -71,7 +71,7 @@ class Schedule:
     on_conflict: str = "first"
 
     @property
-    def restarts(self) -> bool:
+    def has_restarts(self) -> bool:
         """Whether the upstream's ids start over."""
         return any(fault.kind == "restart" for fault in self.faults)
 
@@ -81,9 +81,9 @@ class Schedule:
         return self.on_conflict == "first" and self.key != "hash"
 
     @property
-    def forgets(self) -> bool:
+    def can_forget(self) -> bool:
         """Whether the upstream ever forgets events: by its memory, or by a restart."""
-        return self.memory.forgets or self.restarts
+        return self.memory.forgets or self.has_restarts
 
     @property
     def is_timed(self) -> bool:

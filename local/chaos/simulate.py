@@ -15,7 +15,7 @@ from local.chaos.deployments import STAGE, Version
 from local.chaos.faults import strike
 from local.chaos.group_world import Group, Member
 from local.chaos.member_reader import MemberReader
-from local.chaos.plans import fewer
+from local.chaos.plans import without_each
 from local.chaos.schedule import Schedule
 from local.chaos.stream_rules import Violation
 from local.chaos.world import World
@@ -121,7 +121,7 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
     """Yields the schedules with a stream less, with a fault less, or with one plainer stream."""
     group = schedule.group
     if len(group) > 1:
-        yield from (replace(schedule, group=streams) for streams in fewer(group))
+        yield from (replace(schedule, group=streams) for streams in without_each(group))
     yield from _without_faults(schedule)
     for at, one in enumerate(group):
         for short in _shorter(one):
@@ -135,7 +135,7 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def _without_faults(schedule: Schedule) -> list[Schedule]:
-    return [replace(schedule, faults=faults) for faults in fewer(schedule.faults)]
+    return [replace(schedule, faults=faults) for faults in without_each(schedule.faults)]
 
 
 def _plainer(schedule: Schedule) -> list[Schedule]:

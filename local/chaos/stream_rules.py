@@ -150,8 +150,8 @@ def not_connected(world: World, quiet_at_ms: int, bound: int, shortened_ms: int,
         steady_ms = handover_ms(world, start)
         allowed_ms = max(steady_ms, EXPIRY_MS + held_up_ms) if start < max(late_ms, shortened_ms) else steady_ms
         if end > bound and end - start > allowed_ms:
-            when = f"from {world.at(start)} to {world.at(end)}"
-            texts.append(f"not connected {when}, and the last fault was over at {world.at(quiet_at_ms)}")
+            when = f"from {world.stamp(start)} to {world.stamp(end)}"
+            texts.append(f"not connected {when}, and the last fault was over at {world.stamp(quiet_at_ms)}")
     return texts
 
 
@@ -169,7 +169,7 @@ def _evicted_in_vain(world: World, link: Link, closed_ms: int) -> bool:
     unsaved_ms = 1000 * (max(one.settings["progress_every_s"] for one in world.deployed) + world.schedule.flush_s)
     since = world.upstream.emitted_ms[link.cursor + 1 : link.cursor + 2]
     is_recent = all(link.asked_ms - at_ms <= unsaved_ms + CONNECT_MS for at_ms in since)
-    return has_evicted and (is_recent or 0 < world.watch.ids.anew_ms < link.asked_ms)
+    return has_evicted and (is_recent or 0 < world.watch.ids.first_loss_ms < link.asked_ms)
 
 
 def is_stopped(world: World) -> bool:
@@ -177,13 +177,13 @@ def is_stopped(world: World) -> bool:
     return control_record.lease_of(lease(world)).stop
 
 
-def asked_last(schedule: Schedule) -> set[str]:
+def last_methods(schedule: Schedule) -> set[str]:
     """Returns the last requested methods: both if two requests came in the same millisecond."""
     asked = requests(schedule)
     return {method for at_ms, method in asked if at_ms == asked[-1][0]}
 
 
-def broken(world: World) -> dict[str, list[str]]:
+def find_violations(world: World) -> dict[str, list[str]]:
     """Returns the violations in the run of one stream, by their kind of COUNTED."""
     watch = world.watch
     # An event that is whole in the queue is safe, even if its function died before it could leave a mark.
@@ -199,7 +199,7 @@ def broken(world: World) -> dict[str, list[str]]:
         "hasty": hasty(world),
         "in-step": in_step(world),
         "too-late": too_late(world),
-        **repair_rules.broken(world, quiet_ms(world.schedule, world.settings)),
+        **repair_rules.find_violations(world, quiet_ms(world.schedule, world.settings)),
         "dead-letters": list(dict.fromkeys(world.broken["dead-letters"])),
     }
 
@@ -222,12 +222,12 @@ def _restless(world: World) -> list[str]:
     # A connection that learns from a frame that its cursor is too old is opened once more, even beside another.
     most = CALM_OPENINGS + sum(link.has_forgotten for link in links)
     count = len({link.fence for link in links})
-    return [f"{count} openings after {world.at(calm_from)}, when all was calm"] if count > most else []
+    return [f"{count} openings after {world.stamp(calm_from)}, when all was calm"] if count > most else []
 
 
 def _lost(world: World) -> list[str]:
     unexcused = [number for number, excuse in missing(world).items() if not excuse]
     if not unexcused:
         return []
-    first = world.at(world.upstream.emitted_ms[unexcused[0]])
+    first = world.stamp(world.upstream.emitted_ms[unexcused[0]])
     return [f"{plural(len(unexcused), 'event')} neither stored nor in a gap, the first, {unexcused[0]}, of {first}"]

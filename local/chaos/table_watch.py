@@ -14,7 +14,7 @@ from handlers.store.event_items import PLACES, partition_keys, place_of, stream_
 from handlers.store.group_store import group_lease
 from handlers.store.segment_reader import LOG_SUFFIX, is_segment, segment_of, stored_events
 from local.chaos.account import Account
-from local.chaos.counts import Counts
+from local.chaos.counts import IdCounts
 from local.simulation.dynamodb_expressions import Item
 from local.simulation.links import Link
 from local.simulation.tables import Key
@@ -34,7 +34,7 @@ class Holder:
         self._executions = executions
         self._arn = ""
 
-    def held_by(self, arn: str) -> str:
+    def take_holder(self, arn: str) -> str:
         """Records the holder; returns a sentence if it may not hold the lease, else "".
 
         Only its successor, or the execution that it handed its claim to, may take the lease from a running execution.
@@ -80,7 +80,7 @@ class Watch:
         self.arrivals: list[tuple[int, int]] = []  # the instant and the connection of each event; 0 is a repair
         self.brought_by: dict[int, int] = {}  # the connection of each stored event; 0 is a repair
         self.stored: dict[int, int] = {}  # when each event was stored, those in the dead-letter queue included
-        self.ids = Counts(wire, self.stored)
+        self.ids = IdCounts(wire, self.stored)
         self.marked: set[int] = set()
         self.order: list[tuple[str, int]] = []  # positions and events, in the order that a reader must see
         self.keys: list[tuple[str, int]] = []  # the same by key
@@ -89,7 +89,7 @@ class Watch:
         self.endings: list[tuple[int, str]] = []  # of a stream in a group: the instant and the error of each end
         self.losses: dict[tuple[int, int], tuple[int, int]] = {}  # by connection and number: begin and end
 
-    def changed(self, table: str, key: Key, item: Item) -> None:
+    def record_change(self, table: str, key: Key, item: Item) -> None:
         """Records one change."""
         if table == self._events_table and key[0].endswith(LOG_SUFFIX):
             self._segment(item)
@@ -102,7 +102,7 @@ class Watch:
         elif key[1].startswith("gap#") and key[1].count("#") == 2:
             _, fence, count = key[1].split("#")
             self.losses[int(fence), int(count)] = int(item["from_ms"]["N"]), int(item["to_ms"]["N"])
-            self.ids.lost(int(fence), int(count), item, self._clock.now_ms())
+            self.ids.record_loss(int(fence), int(count), item, self._clock.now_ms())
 
     def _event(self, key: Key, item: Item) -> None:
         body, fence = "" if "dead_letter" in item else item["data"].get("S", ""), int(item["fence"]["N"])
@@ -136,7 +136,7 @@ class Watch:
             if cursor.fence < self._log_fence:
                 self._blame("backwards", f"the log's cursor went back to connection {cursor.fence}")
             self._log_fence = cursor.fence
-            self._saved("log", cursor.text, cursor.fence)
+            self._check_cursor("log", cursor.text, cursor.fence)
 
     def _stored(self, fence: int, key: str, body: str, *, is_dead: bool) -> int:
         """Records an event that was stored, or the mark of a dead-lettered one, and returns its number."""
@@ -204,7 +204,7 @@ class Watch:
         is_closed = "closed_ms" in item
         if not (is_all if is_closed else is_less) or dead < (self._marked_by[fence] if is_all and is_closed else 0):
             self._blame("wrong-counts", f"{told}; {there}")
-        if int(item.get("conflicts", {}).get("N", "0")) and not self.ids.start_over:
+        if int(item.get("conflicts", {}).get("N", "0")) and not self.ids.has_restarted:
             self._blame("wrong-counts", f"connection {fence} tells of conflicts, and each event has one body")
 
     def _cursor(self, item: Item) -> None:
@@ -215,9 +215,9 @@ class Watch:
         if fence < self._cursor_fence:
             self._blame("backwards", f"connection {fence} replaced the cursor of {self._cursor_fence}")
         self._cursor_fence = max(self._cursor_fence, fence)
-        self._saved("record", text, fence)
+        self._check_cursor("record", text, fence)
 
-    def _saved(self, place: str, text: str, fence: int) -> None:
+    def _check_cursor(self, place: str, text: str, fence: int) -> None:
         """Checks a saved cursor: each event that it passes was stored, or its loss recorded.
 
         The cursor of the record may be written after a newer one of the log; readers prefer the log's.
@@ -236,7 +236,7 @@ class Watch:
         if cursor not in link.sent[first:]:
             return  # the upstream sent it again
         at = link.sent.index(cursor, first)
-        self.ids.save(own, cursor, self._clock.now_ms())
+        self.ids.record_cursor(own, cursor, self._clock.now_ms())
         missing = [one for one in link.sent[first : at + 1] if not (one in self.stored or self.ids.is_dropped(one))]
         if missing:
             self._blame("cursor-ahead", f"the cursor {cursor} was saved before event {missing[0]} was stored")
@@ -255,7 +255,7 @@ class Watch:
             self._connection(live)
         if "cursor" in item:
             self._cursor(item)
-        if usurped := self._holder.held_by(item.get("execution", {}).get("S", "")):
+        if usurped := self._holder.take_holder(item.get("execution", {}).get("S", "")):
             self._blame("usurped", usurped)
         ending = item.get("ending", {}).get("S", "")
         if ending != self._ending:
@@ -280,13 +280,13 @@ class GroupWatch:
         self._holder = Holder(account.executions)
         self.lease: Item = {}
 
-    def changed(self, _table: str, key: Key, item: Item) -> None:
+    def record_change(self, _table: str, key: Key, item: Item) -> None:
         """Records one change."""
         if key[1] != "lease":
             return
         self.lease = item
         lease = group_lease(item)
-        if usurped := self._holder.held_by(lease.execution):
+        if usurped := self._holder.take_holder(lease.execution):
             self._blame("usurped", usurped)
         counters = (lease.token, lease.version)
         if any(now < before for now, before in zip(counters, self._counters, strict=True)):

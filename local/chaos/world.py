@@ -66,7 +66,7 @@ class World:
         self.wire = Wire(self.stream, *kind, is_socket=schedule.socket, timed=schedule.is_timed, drops=schedule.drops)
         self.watch = Watch(account, self.wire, self.link_of, self.blame)
         account.dynamodb.refuses = account.dynamodb.refuses or schedule.unstorable == "refused"
-        account.watch(self.stream, self.watch.changed)
+        account.watch(self.stream, self.watch.record_change)
         self._draws = random.Random(schedule.seed ^ 0xFA17 ^ number)
         auth = PlayedAuth(self.clock.now_ms, random.Random(schedule.seed ^ 0x6A4D), schedule.token_lives_s)
         self.guard = Guard(self.clock, auth)
@@ -140,9 +140,9 @@ class World:
 
     def blame(self, kind: str, text: str) -> None:
         """Records a violation at this moment."""
-        self.broken[kind].append(f"{self.at(self.clock.now_ms())}: {text}")
+        self.broken[kind].append(f"{self.stamp(self.clock.now_ms())}: {text}")
 
-    def at(self, at_ms: int) -> str:
+    def stamp(self, at_ms: int) -> str:
         """Returns the instant as a text."""
         return f"{(at_ms - self.origin_ms) / 1000:.3f} s"
 
@@ -171,48 +171,48 @@ class World:
             return await self._invoke(call)
         if call.service == "dynamodb":
             if call.parameters["Key"]["PK"]["S"] != self.stream:
-                self.account.cross(f"the machine of {self.stream} requests {call.parameters['Key']}")
-            return await self._requested(call)
+                self.account.record_crossing(f"the machine of {self.stream} requests {call.parameters['Key']}")
+            return await self._perform_request(call)
         if call.action == "startExecution":
             return self._start_successor(call)
-        await self._on_its_way()
+        await self._await_latency()
         if call.action == "describeExecution":
-            return self._described(call)
+            return self._describe(call)
         return self._report(call.parameters["MessageBody"])
 
-    async def _requested(self, call: TaskCall) -> Any:
-        await self._on_its_way()
+    async def _perform_request(self, call: TaskCall) -> Any:
+        await self._await_latency()
         answer = send_table_request(self.dynamodb, call)
-        await self._on_its_way()
+        await self._await_latency()
         return answer
 
-    async def _on_its_way(self) -> None:
+    async def _await_latency(self) -> None:
         await self.clock.sleep_until(self.clock.now_ms() + self._draws.randrange(MACHINE_REQUEST_MS // 2))
 
     def _report(self, message: dict[str, Any]) -> Any:
         if message["stream"] != self.stream:
-            self.account.cross(f"{self.stream} reports an end of {message['stream']}")
+            self.account.record_crossing(f"{self.stream} reports an end of {message['stream']}")
         try:
             return self.account.queue.put(message)
         except (ClientError, BotoCoreError) as error:
             raise TaskFailure("Sqs.SdkClientException", str(error)) from None
 
-    def _described(self, call: TaskCall) -> Any:
-        if self.account.holds("no descriptions") and self._draws.random() < 0.7:
+    def _describe(self, call: TaskCall) -> Any:
+        if self.account.is_lasting("no descriptions") and self._draws.random() < 0.7:
             raise TaskFailure("Sfn.SdkClientException", "Rate exceeded")
         arn = call.parameters["ExecutionArn"]
         execution = self.account.executions.get(arn)
         if execution is None:
             raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'")
         if execution not in self.executions:
-            self.account.cross(f"{self.stream} asks about the execution {execution.name} of another stream")
+            self.account.record_crossing(f"{self.stream} asks about the execution {execution.name} of another stream")
         return {"ExecutionArn": arn, "Status": execution.status, "StartDate": written(execution.started_ms)}
 
     def _start_successor(self, call: TaskCall) -> Any:
-        if self.account.holds("no successors") and self._draws.random() < 0.5:
+        if self.account.is_lasting("no successors") and self._draws.random() < 0.5:
             raise TaskFailure("StepFunctions.AWSStepFunctionsException", "Rate exceeded")
         answer = {"ExecutionArn": self.successor(call.parameters).arn}
-        if self.account.holds("no successors"):
+        if self.account.is_lasting("no successors"):
             raise TaskFailure("StepFunctions.SdkClientException", "the answer was lost")
         return answer
 
@@ -221,7 +221,7 @@ class World:
         known = self.successors.get(wanted["Name"])
         if known is None:
             if wanted["Input"]["pathParameters"]["streamId"] != self.stream:
-                self.account.cross(f"a successor of {self.stream} is started for another stream")
+                self.account.record_crossing(f"a successor of {self.stream} is started for another stream")
             known = self.successors[wanted["Name"]] = self.post(wanted["Input"])
         elif known.status != "RUNNING":
             raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", f"{wanted['Name']} has ended")
@@ -229,7 +229,7 @@ class World:
 
     async def _invoke(self, call: TaskCall) -> Any:
         clock = self.clock
-        if self.account.holds("no functions"):
+        if self.account.is_lasting("no functions"):
             raise TaskFailure("Lambda.TooManyRequestsException", "Rate Exceeded.")
         until_ms, late_ms = self.account.starts_late
         late_ms = late_ms if clock.now_ms() < until_ms else self._draws.randrange(20, 150)
@@ -240,7 +240,7 @@ class World:
         function.requests = SlowRequests(clock, self.dynamodb, function)
         self.functions.append(function)
         self._settled[function] = answer
-        self.say(f"{self.name(function)} starts")
+        self.say(f"{self.name_of(function)} starts")
         limit_ms = self.version.settings["function_timeout_s"] * 1000
         limit = clock.call_at(clock.now_ms() + limit_ms, lambda: self._time_out(function))
         function.start(self._needs(function))
@@ -250,7 +250,7 @@ class World:
         if isinstance(outcome, str):
             message = f"RequestId: {function.task.invocation.request_id} Error: the function was killed"
             return answer_of(Outcome(outcome, "", message))
-        self.say(f"{self.name(function)} ends: {outcome.error or outcome.status} ({outcome.message})")
+        self.say(f"{self.name_of(function)} ends: {outcome.error or outcome.status} ({outcome.message})")
         return answer_of(outcome)
 
     def _needs(self, function: VirtualFunction) -> Needs:
@@ -268,7 +268,7 @@ class World:
         who = read_invocation(call.payload, self.version.function, f"r{number}", now_ms=now_ms, remaining_ms=limit_ms)
         return Task(number, who, self.version.number, who.deadline_ms - now_ms, wrong_ms)
 
-    def name(self, function: VirtualFunction) -> str:
+    def name_of(self, function: VirtualFunction) -> str:
         """Returns the function's name in the trace."""
         who, version = function.task.invocation, function.task.version
         of = f"{who.execution.rpartition(':')[2]}{f', version {version}' if version > 1 else ''}"
@@ -285,7 +285,7 @@ class World:
         """Ends a function as SIGKILL does; the machine is notified of `error`."""
         if function.is_alive:
             function.kill(linger_ms)
-            self.say(f"{self.name(function)} is killed")
+            self.say(f"{self.name_of(function)} is killed")
         set_once(self._settled[function])(error)
 
     def _time_out(self, function: VirtualFunction) -> None:
@@ -293,7 +293,7 @@ class World:
         function.timed_out = function.is_alive
         self.kill(function, 0, "Sandbox.Timedout")
 
-    def lose(self, function: VirtualFunction) -> None:
+    def lose_track_of(self, function: VirtualFunction) -> None:
         """Makes the machine believe that a running function is dead."""
         if not self._settled[function].done():
             function.is_lost = True

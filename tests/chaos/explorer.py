@@ -108,7 +108,7 @@ class _Graph:
         self.bare.append(model.may_not_recur(world))
         return len(self.parent) - 1
 
-    def way(self, state: int) -> list[int]:
+    def way_to(self, state: int) -> list[int]:
         """Returns the states on the way from the first state to this one."""
         states: list[int] = []
         while self.parent[state] >= 0:
@@ -161,7 +161,7 @@ class _Graph:
         for source, target in zip(self.sources, self.targets, strict=True):
             if source in among and target in among:
                 onward.setdefault(source, target)
-        state, way = lost[0], self.way(lost[0])
+        state, way = lost[0], self.way_to(lost[0])
         been: set[int] = set()
         while state not in been and state in onward:
             been.add(state)
@@ -209,7 +209,7 @@ def explore(model: Model[Any], *, depth: int = 0, most: int = 0) -> Result:
         way = _check_liveness(model, graph, result)
     except Violation as violation:
         result.violation, result.message = violation.invariant, str(violation)
-        way = graph.way(state)
+        way = graph.way_to(state)
     if result.violation:
         result.trace = _trace(model, first, seen, way)
     result.states, result.seconds = len(seen), time.perf_counter() - since
@@ -231,7 +231,7 @@ def _check_liveness(model: Model[Any], graph: _Graph, result: Result) -> list[in
         breaks(
             "connected in time", f"the stream may be unconnected for {result.connected_ticks} ticks, {most} are allowed"
         )
-        return graph.way(ticks.index(result.connected_ticks))
+        return graph.way_to(ticks.index(result.connected_ticks))
     ticks, lost = graph.longest(graph.stable)
     result.stable_ticks = max(ticks)
     if lost:
@@ -242,7 +242,7 @@ def _check_liveness(model: Model[Any], graph: _Graph, result: Result) -> list[in
         return graph.round(recurring)
     if 0 < (most := model.most_stable_ticks) < result.stable_ticks:
         breaks("rests in time", f"the stream may take {result.stable_ticks} ticks to come to rest, {most} are allowed")
-        return graph.way(ticks.index(result.stable_ticks))
+        return graph.way_to(ticks.index(result.stable_ticks))
     return []
 
 

@@ -87,7 +87,7 @@ class Model(explorer.Model[World]):
             if state == "starting":
                 yield f"lane {'AB'[lane]} starts a function", self._start(world, lane), True
             if state == "waiting" and world.left("handover"):
-                yield f"lane {'AB'[lane]} has waited", _lane(world.spend("handover"), lane, "starting"), False
+                yield f"lane {'AB'[lane]} has waited", _with_lane(world.spend("handover"), lane, "starting"), False
         for name, heartbeat in world.group.heartbeats.items():
             if heartbeat.is_alive(NOW_MS) and all(one.request != name for one in world.functions):
                 yield (
@@ -104,16 +104,16 @@ class Model(explorer.Model[World]):
         lease = roster.__dict__["_lease"]
         heartbeat = world.group.heartbeats.get(name)
         is_renewed = heartbeat is None or heartbeat.until_ms == PAST_MS
-        if is_renewed or world.seen(one, lease) != world.seen(one, world.group):
-            yield f"{name} sends a heartbeat", self._heartbeats(world, one), True
+        if is_renewed or world.conclusions_from(one, lease) != world.conclusions_from(one, world.group):
+            yield f"{name} sends a heartbeat", self._send_heartbeat(world, one), True
         if roster.is_behind:
-            yield f"{name} reads the members", self._lists(world, one), True
-        if one.is_unread or (roster.__dict__["_has_newer"] and self.rules.looks_at_newer):
-            yield f"{name} reads its streams", self._looks(world, one), True
+            yield f"{name} reads the members", self._read_members(world, one), True
+        if one.is_unread or (roster.__dict__["_has_newer"] and self.rules.reads_beside_newer):
+            yield f"{name} reads its streams", self._read_records(world, one), True
         for stream in roster.streams_to_open(one.now_ms):
-            yield f"{name} claims {stream}", self._claims(world, one, stream), True
+            yield f"{name} claims {stream}", self._claim(world, one, stream), True
         for stream in roster.former_members:
-            yield f"{name} lets {stream} go", self._leaves(world, one, stream, NextStep.OVER), True
+            yield f"{name} lets {stream} go", self._leave(world, one, stream, NextStep.OVER), True
         for stream, conn in one.conns.items():
             yield from self._connection(world, one, stream, conn)
         yield from self._removals(world, one)
@@ -121,16 +121,16 @@ class Model(explorer.Model[World]):
         if version is not None:
             done = self.rules.ends_group(world.group, version)
             ended = world if done is None else replace(world, group=done)
-            yield f"{name} ends the empty group", _fed(ended, one), True
+            yield f"{name} ends the empty group", _feed_lease(ended, one), True
         outcome = roster.outcome(one.now_ms)
         if outcome is not None and not one.conns:
-            yield f"{name} ends: {outcome.error or outcome.status}", self._ends(world, one, outcome.error), True
+            yield f"{name} ends: {outcome.error or outcome.status}", self._end_function(world, one, outcome.error), True
 
-    def _heartbeats(self, world: World, one: Function) -> World:
+    def _send_heartbeat(self, world: World, one: Function) -> World:
         heartbeat = world.group.heartbeats.get(one.request)
         if heartbeat is None or heartbeat.is_ended:
             # A refused function counts as dead and closes everything.
-            return _fed(world, self._closes_all(one))
+            return _feed_lease(world, self._close_all(one))
         after = world.with_heartbeat(one.request, replace(heartbeat, until_ms=ALIVE_MS))
         # A function that sends a heartbeat removes those of functions whose limit has passed.
         shown = {record.lease.connected_by for record in world.records.values()}
@@ -138,23 +138,23 @@ class Model(explorer.Model[World]):
             is_gone = all(request != each.request for each in world.functions) and request not in shown
             if is_gone and not other.is_alive(NOW_MS):
                 after = after.with_heartbeat(request, None)
-        return _fed(after, one)
+        return _feed_lease(after, one)
 
-    def _closes_all(self, one: Function) -> Function:
-        one = one.thinking()
+    def _close_all(self, one: Function) -> Function:
+        one = one.with_own_roster()
         for stream in one.conns:
             one.roster.mark_ended(stream, NextStep.AGAIN)
         return replace(one, conns={})
 
-    def _lists(self, world: World, one: Function) -> World:
-        one = one.thinking()
+    def _read_members(self, world: World, one: Function) -> World:
+        one = one.with_own_roster()
         version = self.rules.version_listed(world.group, one.roster.__dict__["_lease"])
         one.roster.set_members(version, {stream: str(stamp) for stream, stamp in world.members.items()})
         # The records, which are read as well, show the streams that were asked to stop.
-        return world.with_function(replace(one, is_unread=self.rules.looks_at_members))
+        return world.with_function(replace(one, is_unread=self.rules.reads_after_members))
 
-    def _claims(self, world: World, one: Function, stream: str) -> World:
-        one = one.thinking()
+    def _claim(self, world: World, one: Function, stream: str) -> World:
+        one = one.with_own_roster()
         one.roster.mark_begun(stream)
         record = self.rules.claim(world.records[stream], one.token)
         if record is None:
@@ -169,45 +169,45 @@ class Model(explorer.Model[World]):
     def _connection(self, world: World, one: Function, stream: str, conn: Conn) -> Next:
         label = f"{one.request} {{}} {stream}"
         if conn.phase == "claimed" and self.policies[stream] == "forbids":
-            yield from self._waits_for_turn(world, one, stream, conn)
+            yield from self._wait_for_turn(world, one, stream, conn)
         elif conn.phase == "claimed":
-            yield from self._opens(world, one, stream, conn)
+            yield from self._opening_steps(world, one, stream, conn)
         elif conn.phase == "open":
             marked = self.rules.mark(world.records[stream], conn.fence, one.request)
             one = one.with_conn(stream, Conn(conn.fence, "connected"))
             yield label.format("marks"), world.with_record(stream, marked).with_function(one), True
         elif conn.phase == "overlapping":
-            yield label.format("has overlapped with"), self._overlapped(world, one, stream, conn), True
+            yield label.format("has overlapped with"), self._end_overlap(world, one, stream, conn), True
         elif conn.phase == "closed":
             released = self.rules.release(world.records[stream], conn.fence)
             closed = one.with_conn(stream, Conn(conn.fence, "released"))
             yield label.format("releases"), world.with_record(stream, released).with_function(closed), True
         elif conn.phase == "released":
-            yield from self._explains(world, one, stream, conn)
+            yield from self._explain_close(world, one, stream, conn)
 
-    def _waits_for_turn(self, world: World, one: Function, stream: str, conn: Conn) -> Next:
+    def _wait_for_turn(self, world: World, one: Function, stream: str, conn: Conn) -> Next:
         """If two are forbidden: marks the older as ended, takes the turn, opens; closes if claimed again or stopped."""
         own, known = world.records[stream].lease, one.roster.__dict__["_lease"]
         view = lease_view(compose_lease(own, known), conn.fence)
         label = f"{one.request} {{}} {stream}"
         if own.connected_token == conn.fence:
-            yield from self._opens(world, one, stream, conn)
+            yield from self._opening_steps(world, one, stream, conn)
             return
         if view is not LeaseView.HOLDER or own.connected_token > conn.fence:
             next_step = NextStep.OVER if view is LeaseView.STOPPED else NextStep.RELIEVED
-            yield label.format("lets go of the claim of"), self._leaves(world, one, stream, next_step), True
+            yield label.format("lets go of the claim of"), self._leave(world, one, stream, next_step), True
             return
-        request = self.rules.to_bury(own, known, conn.fence, one.died)
+        request = self.rules.function_to_mark_ended(own, known, conn.fence, one.died)
         if request:
-            yield f"{one.request} buries {request}", _fed(self._buried(world, request, known), one), True
+            yield f"{one.request} buries {request}", _feed_lease(self._mark_ended(world, request, known), one), True
         elif may_open(compose_lease(own, known), conn.fence, NOW_MS, one.died) or known_ended_turn(own, known):
-            over = self.rules.over(own, known)
+            over = self.rules.ended_turn(own, known)
             record = self.rules.take_turn(world.records[stream], conn.fence, one.request, over)
             if record != world.records[stream]:
                 took = world.with_record(stream, record)
                 yield label.format("takes the turn of"), took, True
 
-    def _buried(self, world: World, request: str, known: GroupLease) -> World:
+    def _mark_ended(self, world: World, request: str, known: GroupLease) -> World:
         buried = self.rules.mark_ended(world.group, request, known.heartbeats[request])
         if buried is None:
             return world
@@ -216,14 +216,14 @@ class Model(explorer.Model[World]):
             raise Violation("who is said to be over is over", f"{request} was ended, and has sent heartbeats in time")
         return replace(world, group=buried)
 
-    def _opens(self, world: World, one: Function, stream: str, conn: Conn) -> Next:
+    def _opening_steps(self, world: World, one: Function, stream: str, conn: Conn) -> Next:
         label = f"{one.request} {{}} {stream}"
-        yield label.format("opens"), self._opened(world, one, stream, conn), True
+        yield label.format("opens"), self._open(world, one, stream, conn), True
         if world.left("refuse"):
-            refused = self._leaves(world.spend("refuse"), one, stream, NextStep.AGAIN)
+            refused = self._leave(world.spend("refuse"), one, stream, NextStep.AGAIN)
             yield label.format("is refused by"), refused, False
 
-    def _opened(self, world: World, one: Function, stream: str, conn: Conn) -> World:
+    def _open(self, world: World, one: Function, stream: str, conn: Conn) -> World:
         policy = self.policies[stream]
         open_ = [other for other in world.functions if stream in other.conns and other.conns[stream].is_open]
         if policy == "evicts":
@@ -236,31 +236,31 @@ class Model(explorer.Model[World]):
         phase = "connected" if policy == "forbids" else "open"
         return world.with_function(one.with_conn(stream, Conn(conn.fence, phase)))
 
-    def _looks(self, world: World, one: Function) -> World:
+    def _read_records(self, world: World, one: Function) -> World:
         """Reads the records of the function's streams, which a newer function may have claimed, and acts on them."""
         one = replace(one, is_unread=False)
         world = world.with_function(one)
         for stream, conn in one.conns.items():
             view = lease_view(self._lease_of(world, one, stream), conn.fence)
             if view is LeaseView.STOPPED:
-                world = self._leaves(world, _now(world, one), stream, NextStep.OVER)
+                world = self._leave(world, _current(world, one), stream, NextStep.OVER)
             elif conn.is_open and self._forbids(stream) and view is not LeaseView.HOLDER:
-                world = self._leaves(world, _now(world, one), stream, NextStep.RELIEVED)
+                world = self._leave(world, _current(world, one), stream, NextStep.RELIEVED)
             elif conn.is_open and not self._forbids(stream):
-                world = world.with_function(_now(world, one).with_conn(stream, _beside(conn, view)))
+                world = world.with_function(_current(world, one).with_conn(stream, _after_lease_read(conn, view)))
         return world
 
-    def _overlapped(self, world: World, one: Function, stream: str, conn: Conn) -> World:
+    def _end_overlap(self, world: World, one: Function, stream: str, conn: Conn) -> World:
         """Ends the overlap: reads the lease again, and stays if the newer connection is closed again."""
         view = lease_view(self._lease_of(world, one, stream), conn.fence)
         if view is LeaseView.STOPPED:
-            return self._leaves(world, one, stream, NextStep.OVER)
-        if view is not LeaseView.TAKEN_OVER and self.rules.looks_again:
-            return world.with_function(one.with_conn(stream, _beside(conn, view)))
+            return self._leave(world, one, stream, NextStep.OVER)
+        if view is not LeaseView.TAKEN_OVER and self.rules.rereads_lease:
+            return world.with_function(one.with_conn(stream, _after_lease_read(conn, view)))
         own = world.records[stream].lease
         if own.connected_token <= max(conn.fence, own.released_token):
             raise Violation("who leaves is relieved", f"{one.request} leaves {stream}, and nobody else is connected")
-        return self._leaves(world, one, stream, NextStep.RELIEVED)
+        return self._leave(world, one, stream, NextStep.RELIEVED)
 
     def _forbids(self, stream: str) -> bool:
         return self.policies[stream] == "forbids"
@@ -268,7 +268,7 @@ class Model(explorer.Model[World]):
     def _lease_of(self, world: World, one: Function, stream: str) -> Lease:
         return compose_lease(self.rules.record_of(world.records, stream).lease, one.roster.__dict__["_lease"])
 
-    def _explains(self, world: World, one: Function, stream: str, conn: Conn) -> Next:
+    def _explain_close(self, world: World, one: Function, stream: str, conn: Conn) -> Next:
         """Reads why the upstream closed a connection, and waits while another one that has claimed may still open."""
         view = lease_view(compose_lease(world.records[stream].lease, one.roster.__dict__["_lease"]), conn.fence)
         newer = any(
@@ -279,13 +279,13 @@ class Model(explorer.Model[World]):
         if view is LeaseView.CLAIMED and newer:
             return
         next_steps = {LeaseView.TAKEN_OVER: NextStep.RELIEVED, LeaseView.STOPPED: NextStep.OVER}
-        left = self._leaves(world, one, stream, next_steps.get(view, NextStep.AGAIN))
+        left = self._leave(world, one, stream, next_steps.get(view, NextStep.AGAIN))
         yield f"{one.request} learns why {stream} closed: {view.value}", left, True
 
-    def _leaves(self, world: World, one: Function, stream: str, next_step: NextStep) -> World:
+    def _leave(self, world: World, one: Function, stream: str, next_step: NextStep) -> World:
         """Returns the world after the connection was closed and marked as released."""
         conn = one.conns.get(stream)
-        one = one.with_conn(stream, None).thinking()
+        one = one.with_conn(stream, None).with_own_roster()
         one.roster.mark_ended(stream, next_step)
         if conn is not None and (conn.phase != "claimed" or world.records[stream].lease.connected_token == conn.fence):
             world = world.with_record(stream, self.rules.release(world.records[stream], conn.fence))
@@ -302,13 +302,13 @@ class Model(explorer.Model[World]):
                 out = world.with_record(stream, replace(record, joined=0))
                 yield f"{one.request} writes that {stream} is out", out, True
                 continue
-            after = one.thinking()
+            after = one.with_own_roster()
             after.roster.mark_removed(stream)
             members = self.rules.remove(world.members, stream, int(joined))
             done = replace(world, members=members).with_function(after)
             yield f"{one.request} removes {stream}", done, True
 
-    def _ends(self, world: World, one: Function, error: str) -> World:
+    def _end_function(self, world: World, one: Function, error: str) -> World:
         functions = tuple(other for other in world.functions if other.token != one.token)
         after = replace(world, functions=functions, group=self.rules.over_with(world.group, one.request))
         after = replace(after, told=tuple("" if at == one.lane else text for at, text in enumerate(world.told)))
@@ -317,34 +317,34 @@ class Model(explorer.Model[World]):
         if error == "StreamTakenOver":
             if after.lanes[1 - one.lane] == "waiting":
                 raise Violation("who waits is relieved", "both lanes wait")
-            return _lane(after, one.lane, "waiting")
-        return _lane(after, one.lane, "starting")
+            return _with_lane(after, one.lane, "waiting")
+        return _with_lane(after, one.lane, "starting")
 
     def _faults(self, world: World, one: Function) -> Next:
         if world.left("kill"):
             killed = replace(world.spend("kill"), functions=tuple(x for x in world.functions if x.token != one.token))
             proof = f"RequestId: {one.request} Error"
             told = tuple(proof if at == one.lane else text for at, text in enumerate(world.told))
-            yield f"{one.request} is killed", _lane(replace(killed, told=told), one.lane, "starting"), False
+            yield f"{one.request} is killed", _with_lane(replace(killed, told=told), one.lane, "starting"), False
         if world.left("vanish"):
             gone = replace(world.spend("vanish"), functions=tuple(x for x in world.functions if x.token != one.token))
-            yield f"{one.request} is killed, and nothing proves it", _lane(gone, one.lane, "starting"), False
+            yield f"{one.request} is killed, and nothing proves it", _with_lane(gone, one.lane, "starting"), False
         heartbeat = world.group.heartbeats.get(one.request)
         if world.left("slow") and heartbeat is not None and heartbeat.until_ms != PAST_MS:
             slow = world.spend("slow").with_heartbeat(one.request, replace(heartbeat, until_ms=PAST_MS))
             yield f"{one.request} sends a heartbeat too late", slow, False
         if world.left("deadline") and not one.is_late:
-            yield f"{one.request} comes to its deadline", self._late(world.spend("deadline"), one), False
+            yield f"{one.request} comes to its deadline", self._reach_deadline(world.spend("deadline"), one), False
         for stream, conn in one.conns.items():
             if world.left("drop") and conn.is_open:
                 dropped = one.with_conn(stream, replace(conn, phase="closed"))
                 yield f"{stream} drops {one.request}", world.spend("drop").with_function(dropped), False
 
-    def _late(self, world: World, one: Function) -> World:
+    def _reach_deadline(self, world: World, one: Function) -> World:
         """Expires each connection that the function still has at its deadline."""
         world = world.with_function(replace(one, is_late=True))
         for stream in one.conns:
-            world = self._leaves(world, _now(world, one), stream, NextStep.EXPIRED)
+            world = self._leave(world, _current(world, one), stream, NextStep.EXPIRED)
         return world
 
     # --- the machine and its callers ----------------------------------------------------------------------------------
@@ -352,26 +352,26 @@ class Model(explorer.Model[World]):
     def _start(self, world: World, lane: int) -> World:
         lease, token = world.group, world.group.token + 1
         if lease.stop:
-            return _lane(world, lane, "over")
+            return _with_lane(world, lane, "over")
         world = replace(world, group=replace(lease, token=token)).with_heartbeat(
             f"r{token}", GroupHeartbeat(token, 0, ALIVE_MS)
         )
         roster = self.rules.roster(token, lease.execution, LAST_MS)
         roster.apply_lease(world.group, NOW_MS)
         function = Function(token, lane, roster, {}, died=world.told[lane])
-        return _lane(replace(world, functions=(*world.functions, function)), lane, "running")
+        return _with_lane(replace(world, functions=(*world.functions, function)), lane, "running")
 
     def _requests(self, world: World) -> Next:
         for at, asked in enumerate(world.asked):
             others = world.asked[:at] + world.asked[at + 1 :]
-            yield f"{asked.kind} {asked.stream}, step {asked.stage + 1}", self._asks(world, asked, others), True
+            yield f"{asked.kind} {asked.stream}, step {asked.stage + 1}", self._make_write(world, asked, others), True
         for kind, word in (("join", "POST"), ("leave", "DELETE")):
             for stream in self.policies if world.left(kind) else ():
                 asked = Asked(word, stream, world.stamps + 1)
                 begun = replace(world.spend(kind), stamps=asked.stamp, asked=(*world.asked, asked))
                 yield f"{word} {stream}", begun, False
 
-    def _asks(self, world: World, asked: Asked, others: tuple[Asked, ...]) -> World:
+    def _make_write(self, world: World, asked: Asked, others: tuple[Asked, ...]) -> World:
         """Returns the world after the next write of a POST or a DELETE."""
         stream, record = asked.stream, world.records[asked.stream]
         onward = replace(world, asked=(*others, replace(asked, stage=asked.stage + 1)))
@@ -379,7 +379,7 @@ class Model(explorer.Model[World]):
             if asked.stage == 0:
                 stopped = replace(record, lease=replace(record.lease, stop=True), stop_at=asked.stamp)
                 return onward.with_record(stream, stopped)
-            return replace(world, asked=others, group=self.rules.changed(world.group))
+            return replace(world, asked=others, group=self.rules.with_change(world.group))
         write = self.rules.join_order[asked.stage] if asked.stage < len(self.rules.join_order) else "start"
         if write == "record":
             joined = self.rules.join(record, asked.stamp)
@@ -389,7 +389,7 @@ class Model(explorer.Model[World]):
         if write == "member":
             return replace(onward, members={**world.members, stream: asked.stamp})
         if write == "version":
-            return replace(onward, group=self.rules.changed(world.group))
+            return replace(onward, group=self.rules.with_change(world.group))
         # Either the group's execution runs by now, or one is started, and waits while the other one stops.
         if world.group.execution:
             return replace(world, asked=others) if not world.group.stop else world
@@ -397,23 +397,23 @@ class Model(explorer.Model[World]):
         return replace(world, asked=others, group=group, lanes=("waiting", "starting"), executions=world.executions + 1)
 
 
-def _beside(conn: Conn, view: LeaseView) -> Conn:
+def _after_lease_read(conn: Conn, view: LeaseView) -> Conn:
     """Returns the connection after reading the lease: it overlaps if taken over, or goes on if the newer one closed."""
     if view is LeaseView.TAKEN_OVER:
         return replace(conn, phase="overlapping")
     return replace(conn, phase="connected") if conn.phase == "overlapping" else conn
 
 
-def _lane(world: World, lane: int, state: str) -> World:
+def _with_lane(world: World, lane: int, state: str) -> World:
     return replace(world, lanes=tuple(state if at == lane else one for at, one in enumerate(world.lanes)))
 
 
-def _now(world: World, one: Function) -> Function:
+def _current(world: World, one: Function) -> Function:
     return next(other for other in world.functions if other.token == one.token)
 
 
-def _fed(world: World, one: Function) -> World:
+def _feed_lease(world: World, one: Function) -> World:
     """Returns the world after the function has read the group's lease."""
-    one = one.thinking()
+    one = one.with_own_roster()
     one.roster.apply_lease(world.group, one.now_ms if not one.is_late else NOW_MS)
     return world.with_function(one)

@@ -19,13 +19,13 @@ from tests.chaos.model_group_world import NOW_MS, Record
 class Rules:
     """The correct conditions."""
 
-    looks_at_newer = looks_at_members = looks_again = True
+    reads_beside_newer = reads_after_members = rereads_lease = True
     join_order: tuple[str, ...] = ("record", "member", "version")
     roster: type[Roster] = Roster
 
     # --- the group's lease --------------------------------------------------------------------------------------------
 
-    def changed(self, group: GroupLease) -> GroupLease:
+    def with_change(self, group: GroupLease) -> GroupLease:
         """Returns the lease after a stream has joined, or was asked to stop."""
         return replace(group, version=group.version + 1)
 
@@ -94,10 +94,10 @@ class Rules:
         """Returns the record that a connection of the stream reads."""
         return records[stream]
 
-    def to_bury(self, own: Lease, group: GroupLease, fence: int, died: str) -> str:
+    def function_to_mark_ended(self, own: Lease, group: GroupLease, fence: int, died: str) -> str:
         """Returns the function that must be marked as ended before the turn is taken."""
         return group_lease.function_to_mark_ended(own, group, fence, NOW_MS, died)
 
-    def over(self, own: Lease, group: GroupLease) -> int:
+    def ended_turn(self, own: Lease, group: GroupLease) -> int:
         """Returns the connection that is known to be over."""
         return group_lease.known_ended_turn(own, group)

@@ -81,7 +81,7 @@ class Function:
         conns = {name: one for name, one in self.conns.items() if name != stream}
         return replace(self, conns=conns if conn is None else conns | {stream: conn})
 
-    def thinking(self) -> Function:
+    def with_own_roster(self) -> Function:
         """Returns a copy whose roster may be fed."""
         roster = copy.copy(self.roster)
         for name in ("_next_steps", "_members"):
@@ -176,7 +176,7 @@ class World:
                 one.lane,
                 tokens[one.token],
                 versions[inner["_lease"].version],
-                self.seen(one, inner["_lease"])[1:],
+                self.conclusions_from(one, inner["_lease"])[1:],
                 inner["_members_version"] is not None and versions[inner["_members_version"]],
                 tuple(sorted((name, stamps[int(value)]) for name, value in inner["_members"].items())),
                 inner["_has_newer"],
@@ -205,14 +205,14 @@ class World:
             ),
             tuple(sorted((name, stamps[stamp]) for name, stamp in self.members.items())),
             (tokens[self.group.token], self.group.stop, versions[self.group.version], bool(self.group.execution)),
-            tuple(sorted((tokens[one.token], one.until_ms, one.is_ended) for one in self.counting())),
+            tuple(sorted((tokens[one.token], one.until_ms, one.is_ended) for one in self.relevant_heartbeats())),
             self.lanes,
             tuple(sorted(function_key(one) for one in self.functions)),
             tuple(sorted((one.kind, one.stream, stamps[one.stamp], one.stage) for one in self.asked)),
             tuple(tokens[self._names(text)] for text in self.told),
         )
 
-    def counting(self) -> list[GroupHeartbeat]:
+    def relevant_heartbeats(self) -> list[GroupHeartbeat]:
         """Returns the heartbeats that may still matter: of living functions, or of those in a stream's record."""
         shown = {one.lease.connected_by for one in self.records.values()} | {one.request for one in self.functions}
         return [
@@ -221,7 +221,7 @@ class World:
             if heartbeat.is_alive(NOW_MS) or name in shown
         ]
 
-    def seen(self, one: Function, lease: GroupLease) -> tuple[Any, ...]:
+    def conclusions_from(self, one: Function, lease: GroupLease) -> tuple[Any, ...]:
         """Returns a function's conclusions from the group's lease; nothing else of the lease matters."""
         own = lease.heartbeats.get(one.request)
         shown = [lease.heartbeats.get(record.lease.connected_by) for _, record in sorted(self.records.items())]

@@ -13,7 +13,7 @@ from handlers.connection.ends import with_renewal_due
 from handlers.connection.steps import Invocation
 from tests.chaos.explorer import Step, Violation
 from tests.chaos.model_managers import summary
-from tests.chaos.model_parts import is_connected, over, with_state
+from tests.chaos.model_parts import end_execution, is_connected, with_state
 from tests.chaos.model_rules import Rules
 from tests.chaos.model_world import (
     EXECUTIONS,
@@ -65,7 +65,9 @@ class Machine:
         if world.left("orphan"):
             for process in world.processes:
                 if process.heard:
-                    yield Step(f"the machine loses {process.label}", self.lost(world.spend("orphan"), process), False)
+                    yield Step(
+                        f"the machine loses {process.label}", self.lose_process(world.spend("orphan"), process), False
+                    )
 
     def _begin(self, world: World, execution: int, state: str) -> World:
         me = EXECUTIONS[execution]
@@ -91,13 +93,13 @@ class Machine:
             lease = world.lease
             is_over = lease.stop or lease.ended_at_ms or lease.execution not in ("", EXECUTIONS[execution])
             yield Step(f"{label} cannot read the lease", asks)
-            yield Step(f"{label} reads the lease", over(world, execution) if is_over else asks)
+            yield Step(f"{label} reads the lease", end_execution(world, execution) if is_over else asks)
         elif what == "asking":
-            yield Step(f"{label} starts no execution", self._rests(world, execution, lane, then))
+            yield Step(f"{label} starts no execution", self._wait_or_start(world, execution, lane, then))
             is_first = world.executions[1] == "off"
             if world.left("renew") or not is_first:
                 asked = with_state(world.spend("renew"), 1, "renewing") if is_first else world
-                rests = self._rests(asked, execution, lane, "waiting" if then == "waiting" else "holding back")
+                rests = self._wait_or_start(asked, execution, lane, "waiting" if then == "waiting" else "holding back")
                 yield Step(f"{label} starts the next execution", rests, not is_first)
         if position.state in ("waiting", "starting") and now >= position.from_ms:
             if position.state == "waiting":
@@ -136,7 +138,7 @@ class Machine:
         process = process._replace(request=request, heard=heard)
         return world._replace(processes=(*world.processes, process), started=name)
 
-    def _told(self, world: World, process: Process, how: str) -> World:
+    def _pass_on_death(self, world: World, process: Process, how: str) -> World:
         """Returns the world after a function's end without an answer; the lane's next function gets proof of its death.
 
         A function that died soon after its start passes on what it knew. If two connections are allowed, no function
@@ -161,7 +163,7 @@ class Machine:
             raise Violation("one execution", "a second POST took the stream from an execution that runs")
         return with_state(world, 1, "claiming")
 
-    def gone(self, world: World, process: Process, outcome: Outcome | None, how: str = "") -> World:
+    def remove_process(self, world: World, process: Process, outcome: Outcome | None, how: str = "") -> World:
         """Returns the world without the process, whose sockets close, with its lane's next step.
 
         `how` is the machine's notice in place of an outcome. After a drop the function reconnects by itself, if it may
@@ -175,27 +177,27 @@ class Machine:
             return world
         execution, lane = process.execution, process.lane
         if outcome is None:
-            world = self._told(world, process, how)
+            world = self._pass_on_death(world, process, how)
         elif outcome.error in FORGETS:
             world = world.with_died(execution, lane, frozenset())
         if outcome is not None and execution == 0 and world.has("renew"):
             outcome = with_renewal_due(outcome)
         state = self.rules.after(outcome)
         if state == "over":
-            return over(world, execution)
+            return end_execution(world, execution)
         if state == "waiting" and world.answered <= process.manager.fence:
             raise Violation("who waits is relieved", f"{process.label} waits, and no newer connection was answered")
         if outcome is not None and outcome.error == "RenewalDue":
             return world.with_lane(execution, lane, Lane(f"reading, then {state}"))
-        return self._rests(world, execution, lane, state)
+        return self._wait_or_start(world, execution, lane, state)
 
-    def lost(self, world: World, process: Process) -> World:
+    def lose_process(self, world: World, process: Process) -> World:
         """Returns the world after the machine got an error from a function that goes on: its lane starts another."""
         world = world.with_process(process._replace(heard=False))
         again = Lane("starting", world.now_ms, world.now_ms + TICK_MS)
-        return self._told(world.with_lane(process.execution, process.lane, again), process, "lost")
+        return self._pass_on_death(world.with_lane(process.execution, process.lane, again), process, "lost")
 
-    def _rests(self, world: World, execution: int, lane: int, state: str) -> World:
+    def _wait_or_start(self, world: World, execution: int, lane: int, state: str) -> World:
         """Returns the world with a lane that waits, or starts at once or once its successor could connect."""
         first, last = (0, 1) if state == "starting" else (WAIT_TICKS, WAIT_TICKS)
         times = (world.now_ms + TICK_MS * first, world.now_ms + TICK_MS * last)

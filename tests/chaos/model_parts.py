@@ -51,7 +51,7 @@ def with_state(world: World, execution: int, state: str) -> World:
     return world._replace(executions=(state, second) if execution == 0 else (first, state))
 
 
-def over(world: World, execution: int) -> World:
+def end_execution(world: World, execution: int) -> World:
     """Returns the world after a lane has ended its execution: the other lane ends too, its function is abandoned."""
     world = with_state(world.with_lane(execution, 0, Lane()).with_lane(execution, 1, Lane()), execution, "releasing")
     unheard = tuple(p._replace(heard=False) if p.execution == execution else p for p in world.processes)
@@ -94,7 +94,7 @@ def resumption(world: World) -> Resumption:
     return Resumption(str(world.cursor) if world.cursor else None)
 
 
-def saved(world: World, cursor: int, fence: int) -> World:
+def with_cursor(world: World, cursor: int, fence: int) -> World:
     """Returns the world with the cursor saved; raises Violation if it goes back or passes an unstored event."""
     if fence < world.cursor_fence:
         raise Violation("only forward", "the cursor was saved by an older fence than before")
@@ -103,24 +103,24 @@ def saved(world: World, cursor: int, fence: int) -> World:
     return world._replace(cursor=cursor, cursor_fence=fence)
 
 
-def name(signal: Effect | Input) -> str:
+def signal_name(signal: Effect | Input) -> str:
     """Returns the name of an effect or an input in a trace."""
     return type(signal).__name__
 
 
-def answered(answer: Input | None) -> str:
+def answer_text(answer: Input | None) -> str:
     """Returns an answer in the words of a trace."""
     match answer:
         case Claimed(lease):
-            return f": granted, {said(lease)}"
+            return f": granted, {lease_text(lease)}"
         case ClaimRefused():
             return ": refused"
         case LeaseRead(lease):
-            return f": {said(lease)}"
+            return f": {lease_text(lease)}"
     return ""
 
 
-def detail(arrival: Input) -> str:
+def arrival_text(arrival: Input) -> str:
     """Returns an arrival in the words of a trace."""
     match arrival:
         case Opened(status):
@@ -130,7 +130,7 @@ def detail(arrival: Input) -> str:
     return ""
 
 
-def said(lease: Lease) -> str:
+def lease_text(lease: Lease) -> str:
     """Returns the lease in a few words."""
     stop = ", stop" if lease.stop else ""
     return f"fence {lease.fence}, connected {lease.connected_token}, released {lease.released_token}{stop}"

@@ -98,7 +98,7 @@ class Search(Model[World]):
             is_last = False
             yield Step(label, after, free=False)
         if is_last:
-            _rests(self, world)
+            _check_final_log(self, world)
 
 
 def event_of(number: int) -> StreamEvent:
@@ -112,9 +112,9 @@ def event_of(number: int) -> StreamEvent:
 def _steps(search: Search, world: World) -> Iterator[tuple[str, World]]:
     alive = sum(not writer.is_over for writer in world.writers)
     if len(world.writers) < search.connections and alive < search.at_once:
-        yield "claims", _claims(search, world)
+        yield "claims", _claim(search, world)
     if not search.resumes and world.emitted < search.events:
-        yield "emits", _emits(world)
+        yield "emits", _emit(world)
     for put in sorted(world.late, key=lambda put: put.segment[:3]):
         landed, _ = _put(search, replace(world, late=world.late - {put}), put)
         yield f"{put.segment.fence} lands late", landed
@@ -124,12 +124,12 @@ def _steps(search: Search, world: World) -> Iterator[tuple[str, World]]:
                 yield f"{at + 1} {name}", after
 
 
-def _claims(search: Search, world: World) -> World:
+def _claim(search: Search, world: World) -> World:
     appender = search.appender(len(world.writers) + 1, FOREVER_MS, anchors=False)
     return replace(world, writers=(*world.writers, Writer(appender, appender.find_end(1))))
 
 
-def _emits(world: World) -> World:
+def _emit(world: World) -> World:
     number = world.emitted + 1
     writers = tuple(
         replace(one, waiting=(*one.waiting, number), received=(*one.received, number))
@@ -142,14 +142,14 @@ def _emits(world: World) -> World:
 
 def _steps_of(search: Search, world: World, at: int, writer: Writer) -> Iterator[tuple[str, World]]:
     if world.kills:
-        dead = _with(replace(world, kills=world.kills - 1), at, OVER)
+        dead = _with_writer(replace(world, kills=world.kills - 1), at, OVER)
         yield "is killed", dead
         if isinstance(writer.request, Put):
             yield "is killed and its request goes on", replace(dead, late=dead.late | {writer.request})
     request = writer.request
     if request is not None:
-        after, answer = _performed(search, world, request)
-        yield type(request).__name__, _answered(after, at, writer, answer)
+        after, answer = _perform(search, world, request)
+        yield type(request).__name__, _answer(after, at, writer, answer)
         if isinstance(request, Put):
             # The client sends the request again and gets the answer to the second one.
             if world.losses:
@@ -158,16 +158,16 @@ def _steps_of(search: Search, world: World, at: int, writer: Writer) -> Iterator
                 yield "is slow", replace(world, lates=world.lates - 1, late=world.late | {request})
         return
     if writer.waiting:
-        yield "appends", _begins(world, at, writer)
+        yield "appends", _begin_append(world, at, writer)
     if writer.is_open and search.resumes and writer.place < search.events:
         sent = writer.place + 1
         moved = replace(writer, place=sent, waiting=(*writer.waiting, sent), received=(*writer.received, sent))
-        yield "is sent an event", _with(world, at, moved)
+        yield "is sent an event", _with_writer(world, at, moved)
     if writer.is_open and not writer.waiting:
-        yield "leaves", _leaves(world, at, writer)
+        yield "leaves", _leave(world, at, writer)
 
 
-def _leaves(world: World, at: int, writer: Writer) -> World:
+def _leave(world: World, at: int, writer: Writer) -> World:
     """Checks a writer that ended by itself: all its events are in the log, and it knows what it wrote."""
     there = {number for stored in world.log for number in stored.events}
     own = sum(len(stored.events) for stored in world.log if stored.segment.fence == at + 1)
@@ -175,10 +175,10 @@ def _leaves(world: World, at: int, writer: Writer) -> World:
         raise Violation("counts")
     if not there.issuperset(writer.received):
         raise Violation("nothing is lost")
-    return _with(world, at, OVER)
+    return _with_writer(world, at, OVER)
 
 
-def _performed(search: Search, world: World, request: Request) -> tuple[World, Answer]:
+def _perform(search: Search, world: World, request: Request) -> tuple[World, Answer]:
     segments = [stored.segment for stored in world.log]
     match request:
         case LookBack(before):
@@ -198,43 +198,43 @@ def _put(search: Search, world: World, put: Put) -> tuple[World, bool]:
     numbers = tuple(int(event.key[1:]) for event in put.events)
     kept = tuple(stored for stored in world.log if stored.segment.number != put.segment.number)
     log = tuple(sorted((*kept, Stored(put.segment, numbers))))
-    _holds(search, world, log)
+    _check_log(search, world, log)
     # A late request for a taken number will change nothing.
     number = put.segment.number if search.is_conditional else None
     late = frozenset(one for one in world.late if one.segment.number != number)
     return replace(world, log=log, late=late), True
 
 
-def _answered(world: World, at: int, writer: Writer, answer: Answer) -> World:
-    appender = _copied(writer.appender)
+def _answer(world: World, at: int, writer: Writer, answer: Answer) -> World:
+    appender = _copy(writer.appender)
     following = appender.answered(answer)
     if isinstance(following, Appended):
         counted = writer.counted + following.stored
         if following.stored + following.duplicates != len(writer.appending):
             raise Violation("counts")
-        return _with(world, at, replace(writer, appender=appender, request=None, appending=(), counted=counted))
+        return _with_writer(world, at, replace(writer, appender=appender, request=None, appending=(), counted=counted))
     if following is None:
         place = int(appender.cursor.text) if appender.cursor is not None else 0
-        return _with(world, at, replace(writer, appender=appender, request=None, place=place, is_open=True))
-    return _with(world, at, replace(writer, appender=appender, request=following))
+        return _with_writer(world, at, replace(writer, appender=appender, request=None, place=place, is_open=True))
+    return _with_writer(world, at, replace(writer, appender=appender, request=following))
 
 
-def _begins(world: World, at: int, writer: Writer) -> World:
-    appender = _copied(writer.appender)
+def _begin_append(world: World, at: int, writer: Writer) -> World:
+    appender = _copy(writer.appender)
     following = appender.append(1, writer.begun, [event_of(number) for number in writer.waiting])
     begun = replace(
         writer, appender=appender, waiting=(), appending=writer.waiting, begun=writer.begun + len(writer.waiting)
     )
     if isinstance(following, Appended):
-        return _with(world, at, replace(begun, appending=(), counted=writer.counted + following.stored))
-    return _with(world, at, replace(begun, request=following))
+        return _with_writer(world, at, replace(begun, appending=(), counted=writer.counted + following.stored))
+    return _with_writer(world, at, replace(begun, request=following))
 
 
-def _with(world: World, at: int, writer: Writer) -> World:
+def _with_writer(world: World, at: int, writer: Writer) -> World:
     return replace(world, writers=(*world.writers[:at], writer, *world.writers[at + 1 :]))
 
 
-def _copied(appender: Appender) -> Appender:
+def _copy(appender: Appender) -> Appender:
     """Returns a copy that shares no mutable part."""
     known: KnownKeys = appender.__dict__["_known"]
     other, keys = copy.copy(appender), copy.copy(known)
@@ -262,7 +262,7 @@ def _key(world: World) -> tuple[object, ...]:
 # --- invariants -------------------------------------------------------------------------------------------------------
 
 
-def _holds(search: Search, world: World, log: tuple[Stored, ...]) -> None:
+def _check_log(search: Search, world: World, log: tuple[Stored, ...]) -> None:
     """Checks the invariants after each write to the log."""
     numbers = [number for stored in log for number in stored.events]
     if len(set(numbers)) < len(numbers):
@@ -288,7 +288,7 @@ def _holds(search: Search, world: World, log: tuple[Stored, ...]) -> None:
         raise Violation("the cursor stays")
 
 
-def _rests(search: Search, world: World) -> None:
+def _check_final_log(search: Search, world: World) -> None:
     """Checks the log when all connections are over: events that it lacks will be sent after its cursor."""
     there = {number for stored in world.log for number in stored.events}
     if search.resumes:

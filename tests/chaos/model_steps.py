@@ -47,15 +47,15 @@ from tests.chaos.explorer import Step, Violation
 from tests.chaos.model_machine import Machine
 from tests.chaos.model_managers import clone, summary
 from tests.chaos.model_parts import (
-    answered,
+    answer_text,
+    arrival_text,
     chunk,
-    detail,
     is_connected,
     is_urgent,
     late_write,
-    name,
     resumption,
-    saved,
+    signal_name,
+    with_cursor,
     with_lease,
 )
 from tests.chaos.model_rules import Rules
@@ -124,7 +124,7 @@ class Model(explorer.Model[World]):
         for process in world.processes:
             if process.frozen_until_ms:
                 if process.deadline_ms <= world.now_ms:
-                    timed_out = self.machine.gone(world, process, None, "died")
+                    timed_out = self.machine.remove_process(world, process, None, "died")
                     yield Step(f"{process.label} comes to its limit and is killed", timed_out)
                     continue
                 if process.frozen_until_ms <= world.now_ms:
@@ -132,7 +132,7 @@ class Model(explorer.Model[World]):
             elif process.effects:
                 yield from self._perform(world, process)
             else:
-                yield from self._hear(world, process)
+                yield from self._inputs_for(world, process)
             yield from self._upstream(world, process)
             yield from self._faults(world, process)
         yield from self.machine.steps(world)
@@ -143,10 +143,10 @@ class Model(explorer.Model[World]):
     def _faults(self, world: World, process: Process) -> Iterator[Step]:
         """Yields a function's faults: it ends, with the machine's notice or without, or stands still for a while."""
         if world.left("kill"):
-            died = self.machine.gone(world.spend("kill"), process, None, "died")
+            died = self.machine.remove_process(world.spend("kill"), process, None, "died")
             yield Step(f"{process.label} is killed", died, False)
         if world.left("vanish"):
-            vanished = self.machine.gone(world.spend("vanish"), process, None, "vanished")
+            vanished = self.machine.remove_process(world.spend("vanish"), process, None, "vanished")
             yield Step(f"{process.label} is killed, and nothing proves it", vanished, False)
         if process.frozen_until_ms:
             return
@@ -154,7 +154,7 @@ class Model(explorer.Model[World]):
         if world.left("freeze"):
             yield Step(f"{process.label} is frozen", world.spend("freeze").with_process(frozen), False)
         if world.left("unheard") and process.heard and process.link == "open":
-            unheard = self.machine.lost(world.spend("unheard"), frozen)
+            unheard = self.machine.lose_process(world.spend("unheard"), frozen)
             yield Step(f"{process.label} is frozen, and the machine hears of it no more", unheard, False)
 
     # --- a function ---------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class Model(explorer.Model[World]):
     def _perform(self, world: World, process: Process) -> Iterator[Step]:
         """Performs the first effect of `process` and what follows at once; or its answer is lost, written or not."""
         effect, rest = process.effects[0], process.effects[1:]
-        label = f"{process.label} {name(effect)}"
+        label = f"{process.label} {signal_name(effect)}"
         process = process._replace(effects=rest)
         world = world.with_process(process)
         after, answer = self._effect(world, process, effect)
@@ -171,7 +171,7 @@ class Model(explorer.Model[World]):
                 raise Violation("one Finish, and last", f"{process.label} has {rest} behind its Finish")
             yield Step(f"{label}: {effect.outcome.error or effect.outcome.status}", after)
             return
-        yield Step(f"{label}{answered(answer)}", after if answer is None else self._feed(after, process, answer))
+        yield Step(f"{label}{answer_text(answer)}", after if answer is None else self._feed(after, process, answer))
         if world.left("lost") and isinstance(effect, LOSABLE):
             lost = StoreFailed("the answer was lost")
             for text, made in (("made", after), ("not made", world)):
@@ -184,7 +184,7 @@ class Model(explorer.Model[World]):
         if isinstance(effect, LOSABLE):
             return self._write(world, late_write(process, effect))
         if isinstance(effect, Open | CloseUpstream):
-            return world.with_process(_linked(world.now_ms, process, effect)), None
+            return world.with_process(_with_link(world.now_ms, process, effect)), None
         match effect:
             case ReadLease():
                 return world, LeaseRead(world.lease)
@@ -193,7 +193,7 @@ class Model(explorer.Model[World]):
                 new = len(numbers - world.stored)
                 return world._replace(stored=world.stored | numbers), Written(new, len(events) - new)
             case Finish(outcome):
-                return self.machine.gone(world, process, outcome), None
+                return self.machine.remove_process(world, process, outcome), None
         raise TypeError(effect)
 
     def _write(self, world: World, write: Late) -> tuple[World, Input | None]:
@@ -217,10 +217,10 @@ class Model(explorer.Model[World]):
             return with_lease(world, claimed), Claimed(claimed, resumption(world))
         if write.kind == "MarkConnected":
             world = world._replace(answered=max(world.answered, write.fence))
-            marked = _shown(rules.mark_connected(lease, write.fence, write.at_ms), write)
+            marked = _with_holder(rules.mark_connected(lease, write.fence, write.at_ms), write)
             return with_lease(world, marked), None
         if write.kind == "TakeTurn":
-            lease = _shown(rules.take_turn(lease, write.fence, write.at_ms, world.now_ms, write.over), write)
+            lease = _with_holder(rules.take_turn(lease, write.fence, write.at_ms, world.now_ms, write.over), write)
             world = with_lease(world._replace(answered=max(world.answered, lease.connected_token)), lease)
             return world, LeaseRead(lease, resumption(world) if lease.connected_token == write.fence else None)
         # The cursor is written with the lease, under one condition.
@@ -230,7 +230,7 @@ class Model(explorer.Model[World]):
             is_holder, lease = rules.heartbeat(lease, write.fence, write.at_ms)
         world = with_lease(world, lease)
         if write.cursor is not None and is_holder:
-            world = saved(world, write.cursor, write.fence)
+            world = with_cursor(world, write.cursor, write.fence)
         return world, LeaseRead(lease)
 
     def _feed(self, world: World, process: Process, input_: Input) -> World:
@@ -250,14 +250,14 @@ class Model(explorer.Model[World]):
         now = next((p for p in world.processes if p.name == process.name), process)
         return world.with_process(now._replace(manager=manager, effects=(*following, *rest), seen=summary(manager)))
 
-    def _hear(self, world: World, process: Process) -> Iterator[Step]:
+    def _inputs_for(self, world: World, process: Process) -> Iterator[Step]:
         """Yields the inputs that an idle process may get: a message of the upstream, an alarm, the lease."""
         manager = process.manager
         if process.inbox:
             input_, rest = process.inbox[0], process.inbox[1:]
             link = "none" if isinstance(input_, Closed) else process.link
             heard = process._replace(inbox=rest, link=link)
-            label = f"{process.label} hears {name(input_)}{detail(input_)}"
+            label = f"{process.label} hears {signal_name(input_)}{arrival_text(input_)}"
             yield Step(label, self._feed(world.with_process(heard), heard, input_))
         # Its own alarms come in order, Woken first if both are due at once, as in the driver.
         wake_at_ms, due_ms = manager.wake_at_ms, manager.lease_due_ms
@@ -332,7 +332,7 @@ class Model(explorer.Model[World]):
         return world._replace(now_ms=now_ms)
 
 
-def _linked(now_ms: int, process: Process, effect: Open | CloseUpstream) -> Process:
+def _with_link(now_ms: int, process: Process, effect: Open | CloseUpstream) -> Process:
     """Returns the process after it has opened its upstream, or has closed it."""
     if isinstance(effect, Open):
         return process._replace(link="asked", asked_until_ms=now_ms + TICK_MS, inbox=())
@@ -349,7 +349,7 @@ def _check_relief(world: World, process: Process, ending: Outcome) -> None:
         raise Violation("who leaves is relieved", f"{process.label} leaves, and no newer connection is connected")
 
 
-def _shown(lease: Lease, write: Late) -> Lease:
+def _with_holder(lease: Lease, write: Late) -> Lease:
     """Returns the lease with the connected function's request, if this write has marked it as connected."""
     return replace(lease, connected_by=f"r{write.request}") if lease.connected_token == write.fence else lease
 

@@ -177,7 +177,7 @@ class World(NamedTuple):
         lanes = []
         for lane, processes, died in zip(self.lanes, by_lane, self.died, strict=True):
             times = (max(lane.from_ms - now, 0), max(lane.until_ms - now, 0)) if lane.state != "off" else ()
-            part = (lane.state, times, tuple(sorted(processes)), _named(self, died))
+            part = (lane.state, times, tuple(sorted(processes)), _still_named(self, died))
             lanes.append(intern.setdefault(part, len(intern)))
         late = tuple(
             [
@@ -242,12 +242,12 @@ def _proof_key(world: World, process: Process) -> tuple[Any, ...]:
     is_shown = process.request == connected_by(world.lease)
     late = tuple([at for at, write in enumerate(world.late) if write.request == process.request])
     is_opening = process.manager.phase in (Phase.CLAIMING, Phase.AWAITING_RELEASE)
-    told = _named(world, process.told) if is_opening else ()
+    told = _still_named(world, process.told) if is_opening else ()
     frozen = process.frozen_until_ms and max(process.frozen_until_ms - world.now_ms, 0) + 1
     return frozen, is_shown, late, told
 
 
-def _named(world: World, died: frozenset[int]) -> tuple[int, ...]:
+def _still_named(world: World, died: frozenset[int]) -> tuple[int, ...]:
     """Returns the dead functions that are still named: by the lease (-1), or by a write that may arrive."""
     if not died:
         return ()

@@ -8,7 +8,7 @@ import pytest
 from handlers.store.overflow import STORED
 from local.chaos import simulate
 from local.chaos.command import report, runs, summary
-from local.chaos.deployments import changeable
+from local.chaos.deployments import changeable_parts
 from local.chaos.draws import GUARD_FAULTS, KINDS, LAST_MS, generate
 from local.chaos.invariants import violations
 from local.chaos.plans import Fault
@@ -67,7 +67,7 @@ def test_a_late_default_resume_that_is_relieved_invents_no_gap() -> None:
 def test_a_successor_connects_in_time_with_any_cursor(seed: int) -> None:
     """The upstream forgets faster than cursors are saved, and long back-offs follow failures."""
     schedule = Schedule(seed, "tolerates", True, False, 0, False, 0, 300, (), memory=Memory(keeps=6, word="status"))
-    seldom = Fault(20_000, "redeploy", 0, 1 << changeable(schedule).index("progress_every_s"))
+    seldom = Fault(20_000, "redeploy", 0, 1 << changeable_parts(schedule).index("progress_every_s"))
     world = run_world(replace(schedule, faults=(seldom,), pace="long"), more_ms=250_000)
     assert violations(world) == []
     assert sum(link.has_forgotten for link in world.upstream.links) > 2

@@ -50,7 +50,7 @@ def long_holes(world: Group) -> list[tuple[int, int]]:
     return [(start, end) for start, end in holes if end - start > FORBIDDEN_HANDOVER_MS]
 
 
-def of_the_watch(world: Group) -> list[str]:
+def watch_findings(world: Group) -> list[str]:
     """Return the findings of the watch."""
     return [line.partition("the watch: ")[2] for line in world.log if "the watch: " in line]
 
@@ -59,7 +59,7 @@ def test_the_watch_starts_an_aborted_group_that_is_not_requested_again(words: Wo
     """The functions live until their limits; then the streams are reconnecting until the watch starts the group."""
     world = aborted()
     assert violations(world) == []
-    (sentence,) = of_the_watch(world)
+    (sentence,) = watch_findings(world)
     assert sentence.startswith("the lease of #1 names an execution that is over (e1), though no stop was requested; e2")
     assert [one.status for one in world.executions] == ["ABORTED", "RUNNING"]
     holes = long_holes(world)
@@ -84,7 +84,7 @@ def test_a_post_of_one_stream_starts_its_group_again() -> None:
     """After a POST of one stream all streams are taken over from the living functions, and the watch finds nothing."""
     world = aborted(Fault(AT_MS + 3_000, "post"))
     assert violations(world) == []
-    assert (long_holes(world), of_the_watch(world)) == ([], [])
+    assert (long_holes(world), watch_findings(world)) == ([], [])
     assert [one.status for one in world.executions] == ["ABORTED", "RUNNING"]
     assert [len(one.answered) for one in world.members] == [2, 1, 1]
 

@@ -79,7 +79,7 @@ def test_events_that_two_relieved_connections_left_may_be_a_gap(monkeypatch: pyt
     """A default resume and its successor were relieved within a second; the third resumed 5 s back, too late."""
     world = run_world(generate(4100003587))
     assert violations(world) == []
-    monkeypatch.setattr(gap_rules, "_lives_on", lambda _world, _records, link, _until_ms: link.opened_ms is not None)
+    monkeypatch.setattr(gap_rules, "_has_lasted", lambda _world, _records, link, _until_ms: link.opened_ms is not None)
     assert {violation.kind for violation in violations(world)} == {"invented"}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from local.chaos.account import Machines
-from local.chaos.deployments import SHORTER, changeable
+from local.chaos.deployments import SHORTER, changeable_parts
 from local.chaos.draws import POLICIES, generate
 from local.chaos.facts import lease, uncovered
 from local.chaos.group_schedule import generate_groups
@@ -138,7 +138,7 @@ def grouped(*faults: Fault, late_ms: int, has_new_profile: bool = False) -> Grou
 
 def test_streams_of_a_group_stay_connected_over_a_redeployment() -> None:
     """Running streams stay in their group, even if a function keeps fewer now; new streams join another group."""
-    names = changeable(GROUPED)
+    names = changeable_parts(GROUPED)
     all_changes = sum(1 << at for at, name in enumerate(names) if name != SHORTER)
     world = grouped(Fault(AT_MS, "redeploy", 0, all_changes), late_ms=AT_MS + 5_000)
     assert violations(world) == []
@@ -150,7 +150,7 @@ def test_streams_of_a_group_stay_connected_over_a_redeployment() -> None:
 @pytest.mark.parametrize("late_ms", [AT_MS + 20, pytest.param(AT_MS + 2_500, marks=LONG)])
 def test_a_stream_of_a_new_profile_is_connected_by_the_function_that_runs(late_ms: int) -> None:
     """A function that began before a profile was deployed connects its stream within 5 s; the others stay connected."""
-    change = Fault(AT_MS, "redeploy", 0, 1 << changeable(GROUPED).index("reconnect_tries"))
+    change = Fault(AT_MS, "redeploy", 0, 1 << changeable_parts(GROUPED).index("reconnect_tries"))
     world = grouped(change, late_ms=late_ms, has_new_profile=True)
     assert violations(world) == []
     *others, late = world.members
@@ -173,7 +173,7 @@ def test_redeployments_and_aborted_executions_are_drawn_for_groups() -> None:
 def shortened(policy: str, is_hot: bool, more: tuple[Fault, ...], machine_of: Machines = DEPLOYED) -> World:
     """Returns the world after a redeployment that shortens the limit; no renewal is due by count."""
     schedule = replace(PLAIN, policy=policy, hot=is_hot, renews=False)
-    redeployment = Fault(AT_MS, "redeploy", 0, 1 << changeable(schedule).index(SHORTER))
+    redeployment = Fault(AT_MS, "redeploy", 0, 1 << changeable_parts(schedule).index(SHORTER))
     return run_world(replace(schedule, faults=(redeployment, *more)), machine_of, more_ms=MORE_MS)
 
 

@@ -5,7 +5,7 @@ import pytest
 from local.chaos.deployments import LIMITS
 from local.chaos.draws import PAGE, POLICIES
 from local.chaos.group_world import Group
-from local.chaos.invariants import over_as, violations
+from local.chaos.invariants import final_status, violations
 from local.chaos.plans import Fault
 from local.chaos.rests import RENEWAL_MS
 from local.chaos.schedule import Schedule
@@ -46,7 +46,7 @@ def test_a_stream_outlives_refusals_that_pass(policy: str, hot: bool, status: in
     assert {link.function.execution for link in asked} <= {execution.arn for execution in world.executions}
     assert len(asked) > 3
     assert lanes(world, FROM_MS, FROM_MS + 40_000) == {"A", "B"}
-    assert (over_as(world), world.account.queue.messages) == ("", [])
+    assert (final_status(world), world.account.queue.messages) == ("", [])
     assert world.upstream.open_links
 
 
@@ -75,7 +75,7 @@ def test_refusals_that_go_on_end_the_stream_once(policy: str, hot: bool, status:
     """After `reject_after` without a connection the stream ends with one message, and no function connects again."""
     world = refused(policy, 10**6, 30, status, hot=hot)
     assert [violation for violation in violations(world) if violation.kind != "stuck"] == []
-    assert over_as(world) == "rejected"
+    assert final_status(world) == "rejected"
     (message,) = world.account.queue.messages
     assert message["error"] == "StreamRejected"
     refusals = [link.closed_ms or 0 for link in world.upstream.links if link.refused_with]
@@ -89,4 +89,4 @@ def test_a_reject_after_of_zero_ends_the_stream_once_no_connection_is_left() -> 
     world = refused("evicts", 10**6, 0)
     refused_ms = [link.closed_ms or 0 for link in world.upstream.links if link.refused_with]
     until_ms = max(link.closed_ms or 0 for link in world.upstream.links if link.opened_ms)
-    assert (over_as(world), refused_ms[0] < until_ms <= refused_ms[-1]) == ("rejected", True)
+    assert (final_status(world), refused_ms[0] < until_ms <= refused_ms[-1]) == ("rejected", True)

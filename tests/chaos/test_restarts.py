@@ -33,5 +33,5 @@ def test_the_promise_holds_in_groups_if_ids_start_over(seeds: range) -> None:
 
 def test_schedules_draw_restarts() -> None:
     """A few of the schedules, with and without groups, have restarts."""
-    assert 5 < sum(generate(seed).restarts for seed in range(400)) < 30
-    assert 5 < sum(any(one.restarts for one in generate_groups(seed).group) for seed in range(200)) < 30
+    assert 5 < sum(generate(seed).has_restarts for seed in range(400)) < 30
+    assert 5 < sum(any(one.has_restarts for one in generate_groups(seed).group) for seed in range(200)) < 30

@@ -88,7 +88,7 @@ def chunk(manager: Manager, now_ms: int, *frames: Any) -> list[Effect]:
     return manager.handle(now_ms, Chunk("".join(json.dumps(frame) + "\n" for frame in frames).encode()))
 
 
-def drained(manager: Manager, now_ms: int, effects: list[Effect]) -> list[Effect]:
+def drain(manager: Manager, now_ms: int, effects: list[Effect]) -> list[Effect]:
     """Return the effects after the upstream's close; the only one of `effects` must be the request to close it."""
     assert kinds(effects) == [CloseUpstream]
     return manager.handle(now_ms, Closed("closed_here"))
@@ -99,7 +99,7 @@ def event(number: int) -> bytes:
     return b"id: %d\ndata: x\n\n" % number
 
 
-def arrives(liveness: Liveness, now_ms: int, arrived_ms: int | None, unread_ms: int | None) -> None:
+def set_arrival(liveness: Liveness, now_ms: int, arrived_ms: int | None, unread_ms: int | None) -> None:
     """Set when the current input came, as the manager does."""
     liveness.arrived_ms = now_ms if arrived_ms is None else min(arrived_ms, now_ms)
     liveness.unread_ms = unread_ms

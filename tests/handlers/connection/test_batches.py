@@ -34,7 +34,7 @@ def reading(cursor: str | None = None, saved_ms: int | None = None, **fields: An
     return manager
 
 
-def saved(manager: Manager, now_ms: int, effects: Sequence[Effect]) -> str | None:
+def saved_cursor(manager: Manager, now_ms: int, effects: Sequence[Effect]) -> str | None:
     """Return the cursor that is saved once all writes among `effects` are answered."""
     cursors = []
     for effect in effects:
@@ -44,7 +44,7 @@ def saved(manager: Manager, now_ms: int, effects: Sequence[Effect]) -> str | Non
     return next((cursor for cursor in reversed(cursors) if cursor is not None), None)
 
 
-def ended(manager: Manager, effects: list[Effect]) -> list[Effect]:
+def end(manager: Manager, effects: list[Effect]) -> list[Effect]:
     """Return what follows once the writes among `effects` are answered and the upstream is closed."""
     for effect in effects:
         if isinstance(effect, Write):
@@ -53,7 +53,7 @@ def ended(manager: Manager, effects: list[Effect]) -> list[Effect]:
 
 
 def last_save(manager: Manager, effects: list[Effect]) -> Release:
-    return [effect for effect in ended(manager, effects) if isinstance(effect, Release)][-1]
+    return [effect for effect in end(manager, effects) if isinstance(effect, Release)][-1]
 
 
 def batch(*revisions: int, **more: Any) -> dict[str, Any]:
@@ -76,18 +76,18 @@ def test_elements_are_stored_in_order_and_the_cursor_passes_whole_revisions() ->
     writes = [effect for effect in effects if isinstance(effect, Write)]
     assert keys(effects) == [f"{revision}/{at}" for at, revision in enumerate(revisions)]
     assert [(write.first, len(write.events)) for write in writes] == [(0, MOST_EVENTS), (MOST_EVENTS, 5)]
-    assert saved(manager, 20_000, writes[:1]) == "2"
-    assert saved(manager, 40_000, writes[1:]) == "3"
+    assert saved_cursor(manager, 20_000, writes[:1]) == "2"
+    assert saved_cursor(manager, 40_000, writes[1:]) == "3"
 
 
 def test_only_a_batch_without_elements_is_a_heartbeat() -> None:
     """A batch with elements is stored, without its frame's cursor, even if a heartbeat mark fits the frame."""
     manager = reading("1")
     effects = chunk(manager, 1000, batch(2, at=9))
-    assert (keys(effects), saved(manager, 20_000, effects)) == (["2/0"], "2")
+    assert (keys(effects), saved_cursor(manager, 20_000, effects)) == (["2/0"], "2")
     assert chunk(manager, 21_000, {"items": []}) == []
     effects = chunk(manager, 22_000, {"items": [], "at": 9}, batch(10))
-    assert (keys(effects), saved(manager, 40_000, effects)) == (["10/0"], "10")
+    assert (keys(effects), saved_cursor(manager, 40_000, effects)) == (["10/0"], "10")
 
 
 def test_a_batch_that_a_heartbeat_mark_names_by_a_value_is_not_stored() -> None:
@@ -131,7 +131,7 @@ def test_a_frame_that_is_an_answer_or_refusal_has_no_events_whatever_its_element
 def test_a_heartbeats_cursor_waits_for_the_events_before_it() -> None:
     """A heartbeat's cursor, at the path of its mark, counts once the earlier events are stored."""
     manager = reading("1")
-    assert saved(manager, 20_000, chunk(manager, 1000, batch(2), {"at": 7})) == "7"
+    assert saved_cursor(manager, 20_000, chunk(manager, 1000, batch(2), {"at": 7})) == "7"
 
 
 def test_the_first_answers_cursor_counts_only_if_the_connection_did_not_resume() -> None:
@@ -158,7 +158,7 @@ def test_elements_are_stored_whatever_else_their_frame_reports() -> None:
         effects = chunk(manager, 1000, batch(2, 3, **more), batch(4))
         assert keys(effects) == ["2/0", "3/1"]
         lease = Lease(fence=FENCE, connected_token=FENCE)
-        after = [*ended(manager, effects), *manager.handle(1300, LeaseRead(lease))]
+        after = [*end(manager, effects), *manager.handle(1300, LeaseRead(lease))]
         assert outcome(after).error == error
     effects = chunk(reading("1"), 1000, batch(2, loss=True))
     assert [type(effect) for effect in effects] == [RecordLoss, Write]

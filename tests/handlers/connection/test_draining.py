@@ -27,7 +27,7 @@ from tests.handlers.connection.managers import (
     TURN,
     claimed,
     connected,
-    drained,
+    drain,
     event,
     kinds,
     outcome,
@@ -88,7 +88,7 @@ def test_a_connection_that_is_taken_over_reads_on_for_the_overlap(overlap: str) 
     manager.handle(2_000, Written(1, 0))
     assert manager.handle(2_030, newer) == []
     assert manager.handle(2_530, Woken()) == [ReadLease()]
-    effects = drained(manager, 2_530, manager.handle(2_530, newer))
+    effects = drain(manager, 2_530, manager.handle(2_530, newer))
     assert kinds(effects) == [SaveRecord, RecordGaps, Release, Finish]
     assert outcome(effects).error == "StreamTakenOver"
 
@@ -109,7 +109,7 @@ def test_a_connection_whose_successor_is_closed_again_stays() -> None:
     again = LeaseRead(replace(newer, fence=FENCE + 2, connected_token=FENCE + 2, released_token=FENCE + 1))
     assert manager.handle(3_530, again) == []
     assert (manager.phase, manager.wake_at_ms) == (Phase.OVERLAPPING, 4_030)
-    assert outcome(drained(manager, 4_030, manager.handle(4_030, again))).error == "StreamTakenOver"
+    assert outcome(drain(manager, 4_030, manager.handle(4_030, again))).error == "StreamTakenOver"
 
 
 def test_a_connection_whose_successor_is_closed_again_reads_on_into_its_margin() -> None:
@@ -141,7 +141,7 @@ def test_a_connection_that_is_taken_over_does_not_overlap_under_forbids() -> Non
     """Under `forbids` a connection whose turn was taken closes at once, whatever `overlap_s` is."""
     manager = connected("forbids", overlap_s=2)
     newer = LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1))
-    assert outcome(drained(manager, 1_030, manager.handle(1_030, newer))).error == "StreamTakenOver"
+    assert outcome(drain(manager, 1_030, manager.handle(1_030, newer))).error == "StreamTakenOver"
 
 
 def test_a_takeover_that_is_seen_only_at_the_margin_is_a_takeover() -> None:
@@ -151,7 +151,7 @@ def test_a_takeover_that_is_seen_only_at_the_margin_is_a_takeover() -> None:
     newer = LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1))
     manager.handle(DEADLINE_MS - MARGIN_MS, newer)
     end_ms = DEADLINE_MS - MARGIN_MS // 2
-    drained(manager, end_ms, manager.handle(end_ms, Woken()))
+    drain(manager, end_ms, manager.handle(end_ms, Woken()))
     assert outcome(manager.handle(end_ms, newer)).error == "StreamTakenOver"
 
 
@@ -170,7 +170,7 @@ def test_a_connection_leaves_a_margin_before_its_deadline() -> None:
     assert manager.handle(DEADLINE_MS - MARGIN_MS, Woken()) == []
     assert manager.lease_due_ms == DEADLINE_MS - MARGIN_MS
     effects = manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(Lease(fence=FENCE)))
-    assert kinds(drained(manager, DEADLINE_MS - MARGIN_MS, effects)) == [SaveRecord, Release]
+    assert kinds(drain(manager, DEADLINE_MS - MARGIN_MS, effects)) == [SaveRecord, Release]
     effects = manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(Lease(fence=FENCE)))
     assert outcome(effects).error == "ConnectionExpired"
 
@@ -219,7 +219,7 @@ def test_a_connection_that_leaves_at_half_its_margin_has_time_to_drain() -> None
 def test_a_requested_stop_drains_and_returns() -> None:
     """A holder that reads a requested stop closes, drains and returns stopped."""
     manager = connected()
-    effects = drained(manager, 1_030, manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True))))
+    effects = drain(manager, 1_030, manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True))))
     assert kinds(effects) == [SaveRecord, RecordGaps, Release, Finish]
     assert outcome(effects).status == "stopped"
 
@@ -296,7 +296,7 @@ def test_only_one_in_eight_dropped_connections_searches_for_gaps(looked: int, is
         effects = manager.handle(40, Closed("reset"))
     else:
         stop = LeaseRead(Lease(fence=SEARCH_EVERY, stop=True))
-        effects = drained(manager, 40, manager.handle(40, stop))
+        effects = drain(manager, 40, manager.handle(40, stop))
     assert (RecordGaps in kinds(effects)) == looks
 
 
@@ -309,7 +309,7 @@ def test_a_request_that_must_be_made_once_keeps_its_turn_if_it_may_have_begun(
     """After a 502 the turn is kept: the other lane would repeat the request before the machine knows of the end."""
     manager = claimed("forbids", again=again)
     manager.handle(20, LeaseRead(TURN, Resumption("7")))
-    assert (Release in kinds(drained(manager, 60, manager.handle(50, Opened(status))))) == is_released
+    assert (Release in kinds(drain(manager, 60, manager.handle(50, Opened(status))))) == is_released
 
 
 def test_a_hot_standby_stays_when_it_is_taken_over() -> None:
@@ -325,7 +325,7 @@ def test_a_hot_standby_stays_when_it_is_taken_over() -> None:
     expiring.handle(DEADLINE_MS // 2, LeaseRead(newer))
     assert expiring.handle(DEADLINE_MS - MARGIN_MS, Woken()) == []
     effects = expiring.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(newer))
-    drained(expiring, DEADLINE_MS - MARGIN_MS, effects)
+    drain(expiring, DEADLINE_MS - MARGIN_MS, effects)
     assert outcome(expiring.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(newer))).error == "ConnectionExpired"
 
 
@@ -335,7 +335,7 @@ def test_a_hot_standby_goes_when_another_execution_has_taken_over() -> None:
     superseding = LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="other"))
     manager.handle(1_030, superseding)
     assert manager.phase is Phase.OVERLAPPING
-    assert outcome(drained(manager, 3_030, manager.handle(3_030, superseding))).status == "superseded"
+    assert outcome(drain(manager, 3_030, manager.handle(3_030, superseding))).status == "superseded"
 
 
 def test_the_older_of_two_hot_connections_that_began_together_leaves_half_way() -> None:
@@ -345,7 +345,7 @@ def test_the_older_of_two_hot_connections_that_began_together_leaves_half_way() 
     half_ms = 1_030 + (DEADLINE_MS - MARGIN_MS) // 2
     older.handle(1_030, LeaseRead(newer))
     assert CloseUpstream not in kinds(older.handle(half_ms - 1, LeaseRead(newer)))
-    drained(older, half_ms, older.handle(half_ms, LeaseRead(newer)))
+    drain(older, half_ms, older.handle(half_ms, LeaseRead(newer)))
     assert outcome(older.handle(half_ms, LeaseRead(newer))).error == "ConnectionExpired"
 
     holder = connected("tolerates", standby="hot")

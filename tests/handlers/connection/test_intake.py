@@ -22,15 +22,15 @@ from tests.handlers.connection.managers import (
     FENCE,
     RECORDS,
     SAVES,
-    arrives,
     claimed,
     connected,
-    drained,
+    drain,
     event,
     fresh,
     kinds,
     outcome,
     profile,
+    set_arrival,
 )
 
 INSTANT = "Wed, 21 Oct 2026 07:28:00 GMT"
@@ -69,7 +69,7 @@ def test_the_status_of_an_answer_decides_how_the_connection_ends(
 ) -> None:
     """An answer that is not a stream ends the connection with the error for its status; 204 ends the stream."""
     manager = claimed(at=Resumption(None))
-    effects = drained(manager, 30, manager.handle(30, Opened(status, headers)))
+    effects = drain(manager, 30, manager.handle(30, Opened(status, headers)))
     assert kinds(effects) == [SaveRecord, Finish]
     assert (outcome(effects).error, outcome(effects).retry_after_s) == (error, retry_after_s)
 
@@ -88,7 +88,7 @@ def test_a_page_is_no_stream(framing: str, content_type: str, message: str) -> N
     effects = manager.handle(30, Opened(200, {"content-type": content_type}))
     assert (kinds(effects) == [CloseUpstream]) is bool(message)
     if message:
-        ended = outcome(drained(manager, 30, effects))
+        ended = outcome(drain(manager, 30, effects))
         assert (ended.error, ended.message) == ("StreamDropped", f"{message}: final if it goes on for 300 s")
         assert (ended.detail, manager.progress.ended_by) == (message, "unreadable")
 
@@ -339,10 +339,10 @@ def test_an_event_shows_by_its_own_time_how_far_the_connection_is_behind(date: s
     record.fence = 3
     record.record_resumption(1_000, Resumption("7", 700, behind_ms=99_000), is_asked=True)
     intake = Intake(profile(time="$.at", time_unit="iso"))
-    arrives(record.liveness, 1_000, None, None)
+    set_arrival(record.liveness, 1_000, None, None)
     intake.take_answer(1_000, Opened(200, {"date": date}), record)
     for at_ms, text in ((1_600, "07:27:00"), (1_700, own), (1_800, "07:26:00")):
-        arrives(record.liveness, at_ms, None, None)
+        set_arrival(record.liveness, at_ms, None, None)
         intake.take_chunk(at_ms, f'id: 8\ndata: {{"at":"2026-10-21T{text}Z"}}\n\n'.encode(), record)
     assert record.save(1_900, is_open=True).live_ms == 100_000
     for _ in range(3):

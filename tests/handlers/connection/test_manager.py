@@ -50,7 +50,7 @@ from tests.handlers.connection.managers import (
     TURN,
     claimed,
     connected,
-    drained,
+    drain,
     event,
     fresh,
     kinds,
@@ -84,7 +84,7 @@ def test_a_successors_claim_alone_ends_a_connection_only_under_forbids() -> None
     claimed = Lease(fence=FENCE + 1, connected_token=FENCE)
     assert connected("tolerates").handle(1_030, LeaseRead(claimed)) == []
     manager = connected("forbids")
-    effects = drained(manager, 1_030, manager.handle(1_030, LeaseRead(claimed)))
+    effects = drain(manager, 1_030, manager.handle(1_030, LeaseRead(claimed)))
     assert kinds(effects) == [SaveRecord, Release]
 
 
@@ -161,7 +161,7 @@ def test_under_forbids_a_connection_closes_half_a_lease_before_another_may_open(
     assert manager.handle(half_ms + 100, LeaseRead(renewed)) == []
     assert manager.wake_at_ms == half_ms + 10_000
     manager.handle(half_ms + 10_000, Woken())
-    effects = drained(manager, half_ms + 10_001, manager.handle(half_ms + 10_001, LeaseRead(renewed)))
+    effects = drain(manager, half_ms + 10_001, manager.handle(half_ms + 10_001, LeaseRead(renewed)))
     assert kinds(effects) == [SaveRecord, Release]
     assert manager.outcome_so_far.message == "its lease was not renewed: closed before another connection opens"
     for other in (connected("evicts"), connected("forbids", again=False)):
@@ -185,7 +185,7 @@ def test_a_stop_is_noticed_while_the_upstream_has_not_answered() -> None:
         assert (manager.phase, manager.lease_due_ms) == (Phase.OPENING, now_ms)
         assert kinds(manager.ask_lease(now_ms)) == [ReadLease]
         assert manager.handle(now_ms, LeaseRead(lease)) == []
-    effects = drained(manager, 3_020, manager.handle(3_020, LeaseRead(replace(MINE, stop=True))))
+    effects = drain(manager, 3_020, manager.handle(3_020, LeaseRead(replace(MINE, stop=True))))
     assert (kinds(effects), outcome(effects).status) == ([SaveRecord, Finish], "stopped")
 
 
@@ -284,7 +284,7 @@ def test_a_refused_cursor_is_left_out_at_once_while_another_connection_is_open()
 def test_the_request_without_the_refused_cursor_is_made_once() -> None:
     """If the upstream refuses the request without a cursor too, the connection ends: the cursor was not the reason."""
     manager, _ = refused_cursor(Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000))
-    effects = drained(manager, 61, manager.handle(60, Opened(410)))
+    effects = drain(manager, 61, manager.handle(60, Opened(410)))
     assert outcome(effects).message == "the upstream answered 410: final if it goes on for 300 s"
 
 
@@ -300,7 +300,7 @@ def test_the_request_without_the_refused_cursor_is_made_once() -> None:
 def test_a_refused_cursor_is_replaced_if_no_other_connection_is_open(lease: Lease) -> None:
     """The record reports the missed events before a refused cursor is replaced; then the next one begins afresh."""
     manager, effects = refused_cursor(lease)
-    assert kinds(drained(manager, 41, effects))[0] is ReplaceCursor
+    assert kinds(drain(manager, 41, effects))[0] is ReplaceCursor
     assert manager.progress.ended_by == "cursor_expired"
 
 

@@ -25,7 +25,7 @@ SECRETS = {Reference("secret", "id"): "me & you", Reference("secret", "key"): "k
 WHO, TICKETS = "the token server auth.example", "the ticket server api.example"
 
 
-def given(token: object = "t1", **more: Any) -> Answer:
+def token_answer(token: object = "t1", **more: Any) -> Answer:
     """Return a token server's answer."""
     fields = {"access_token": token, "token_type": "Bearer", "expires_in": 3600} | more
     return Answer(200, {}, json.dumps({name: value for name, value in fields.items() if value is not None}).encode())
@@ -44,7 +44,7 @@ class Play:
         """Return the steps of an opening."""
         return prepare_opening(self.profile, "demo", None, SECRETS, self.tokens, lambda: self.now_ms)
 
-    def opens(self, *answers: Answer | Closed | int) -> list[str]:
+    def authorizations(self, *answers: Answer | Closed | int) -> list[str]:
         """Return the Authorization of each try at the upstream; every answer is used up."""
         left, tried = list(answers), []
         steps = self.steps()
@@ -66,17 +66,17 @@ class Play:
         assert left == []
         return tried
 
-    def ends(self, *answers: Answer | Closed | int) -> list[str] | Closed:
+    def tries(self, *answers: Answer | Closed | int) -> list[str] | Closed:
         """Return the tries, or why the opening cannot be made."""
         try:
-            return self.opens(*answers)
+            return self.authorizations(*answers)
         except Unready as unready:
             return unready.closed
 
-    def fails(self, *answers: Answer | Closed | int) -> Closed:
+    def failure(self, *answers: Answer | Closed | int) -> Closed:
         """Return why the opening cannot be made."""
         with pytest.raises(Unready) as caught:
-            self.opens(*answers)
+            self.authorizations(*answers)
         assert "k:1" not in repr(caught.value) + str(caught.value)
         return caught.value.closed
 
@@ -103,7 +103,7 @@ def test_the_token_request_is_that_of_rfc_6749(
 ) -> None:
     """A token is requested by a POST of a form; the client is in HTTP Basic, form-encoded, or in the body."""
     play = Play(profile(address="https://example.org/x", token=TOKEN | more))
-    assert play.opens(given(), 200) == ["Bearer t1"]
+    assert play.authorizations(token_answer(), 200) == ["Bearer t1"]
     (asked,) = play.asked
     assert (asked.method, asked.address) == ("POST", "https://auth.example/token")
     assert asked.headers["content-type"] == b"application/x-www-form-urlencoded"
@@ -117,21 +117,21 @@ def test_a_token_serves_until_shortly_before_it_expires() -> None:
     """A token of an hour is replaced a minute before it expires, a token of ten seconds a second before."""
     for lives_s, early_ms in ((3600, 60_000), (10, 1_000)):
         play = Play()
-        assert play.opens(given(expires_in=lives_s), 200) == ["Bearer t1"]
+        assert play.authorizations(token_answer(expires_in=lives_s), 200) == ["Bearer t1"]
         play.now_ms = lives_s * 1000 - early_ms - 1
-        assert play.opens(200) == ["Bearer t1"]
+        assert play.authorizations(200) == ["Bearer t1"]
         play.now_ms += 1
-        assert play.opens(given("t2"), 200) == ["Bearer t2"]
+        assert play.authorizations(token_answer("t2"), 200) == ["Bearer t2"]
 
 
 def test_a_token_that_cannot_be_renewed_early_serves_until_it_expires() -> None:
     """The token server's outage affects the stream only once the token has expired."""
     play = Play()
-    play.opens(given(), 200)
+    play.authorizations(token_answer(), 200)
     play.now_ms = 3_599_999
-    assert play.ends(Answer(503, {}, b""), 200) == ["Bearer t1"]
+    assert play.tries(Answer(503, {}, b""), 200) == ["Bearer t1"]
     play.now_ms += 1
-    assert play.fails(Answer(503, {}, b"")) == Closed("no_token", f"{WHO} answered 503")
+    assert play.failure(Answer(503, {}, b"")) == Closed("no_token", f"{WHO} answered 503")
 
 
 @pytest.mark.parametrize(
@@ -149,22 +149,22 @@ def test_a_token_that_cannot_be_renewed_early_serves_until_it_expires() -> None:
          Closed("rejected", f"{WHO}: it redirects, which is not followed")),
         (Answer(200, {}, b"<html>"), Closed("no_token", f"{WHO} answered without a token that can be sent")),
         (Answer(200, {}, b"[" * 60_000), Closed("no_token", f"{WHO} answered without a token that can be sent")),
-        (given(""), Closed("no_token", f"{WHO} answered without a token that can be sent")),
-        (given("a\nb"), Closed("no_token", f"{WHO} answered without a token that can be sent")),
-        (given("x" * 8193), Closed("no_token", f"{WHO} answered without a token that can be sent")),
-        (given(7), Closed("no_token", f"{WHO} answered without a token that can be sent")),
-        (given(token_type="mac"),
+        (token_answer(""), Closed("no_token", f"{WHO} answered without a token that can be sent")),
+        (token_answer("a\nb"), Closed("no_token", f"{WHO} answered without a token that can be sent")),
+        (token_answer("x" * 8193), Closed("no_token", f"{WHO} answered without a token that can be sent")),
+        (token_answer(7), Closed("no_token", f"{WHO} answered without a token that can be sent")),
+        (token_answer(token_type="mac"),
          Closed("rejected", f"{WHO} answered with a token whose type is missing or not Bearer")),
-        (given(token_type=None),
+        (token_answer(token_type=None),
          Closed("rejected", f"{WHO} answered with a token whose type is missing or not Bearer")),
     ],
 )  # fmt: skip
 def test_an_answer_without_a_usable_token_is_explained_without_secrets(answer: Answer | Closed, closed: Closed) -> None:
     """An unusable answer is reported with the server's host, its status and a code of RFC 6749, and no other word."""
     play = Play()
-    assert play.fails(answer) == closed
+    assert play.failure(answer) == closed
     # Nothing of it is kept: the next opening requests a token again.
-    assert play.opens(given(), 200) == ["Bearer t1"]
+    assert play.authorizations(token_answer(), 200) == ["Bearer t1"]
 
 
 @pytest.mark.parametrize(
@@ -177,23 +177,25 @@ def test_an_answer_without_a_usable_token_is_explained_without_secrets(answer: A
 def test_the_life_of_a_token_is_read_from_the_answer_or_assumed(spelled: Any, lives_s: float) -> None:
     """`expires_in` is a number, or digits as some servers write it; without a valid value a default holds."""
     play = Play()
-    play.opens(given(token_type="bearer", expires_in=spelled), 200)
+    play.authorizations(token_answer(token_type="bearer", expires_in=spelled), 200)
     play.now_ms = round(1000 * lives_s) - 1
-    assert play.ends(Answer(503, {}, b""), 200) == ["Bearer t1"]
+    assert play.tries(Answer(503, {}, b""), 200) == ["Bearer t1"]
     play.now_ms += 1
-    assert play.opens(given("t2"), 200) == ["Bearer t2"]
+    assert play.authorizations(token_answer("t2"), 200) == ["Bearer t2"]
 
 
 def test_after_a_401_a_token_is_requested_anew_once() -> None:
     """After a 401 a new token is tried at once, and kept if it is refused too. Other statuses renew none."""
     play = Play()
-    assert [play.opens(given(), 403), play.opens(503), play.opens(429)] == [["Bearer t1"]] * 3
-    assert play.opens(401, given("t2"), 401) == ["Bearer t1", "Bearer t2"]
-    assert play.opens(401) == ["Bearer t2"]
-    assert play.opens(401) == ["Bearer t2"]
-    assert play.opens(200) == ["Bearer t2"]
+    assert [play.authorizations(token_answer(), 403), play.authorizations(503), play.authorizations(429)] == [
+        ["Bearer t1"]
+    ] * 3
+    assert play.authorizations(401, token_answer("t2"), 401) == ["Bearer t1", "Bearer t2"]
+    assert play.authorizations(401) == ["Bearer t2"]
+    assert play.authorizations(401) == ["Bearer t2"]
+    assert play.authorizations(200) == ["Bearer t2"]
     # The token was accepted since, so the next 401 renews it again.
-    assert play.opens(401, given("t3"), 200) == ["Bearer t2", "Bearer t3"]
+    assert play.authorizations(401, token_answer("t3"), 200) == ["Bearer t2", "Bearer t3"]
 
 
 def test_the_end_of_a_socket_shows_whether_its_token_was_accepted() -> None:
@@ -206,15 +208,15 @@ def test_the_end_of_a_socket_shows_whether_its_token_was_accepted() -> None:
         return is_token_refused(play.profile, SECRETS, play.tokens, token, report)
 
     refusal = Refusal(0, 300_000)
-    play.opens(given(), 101)
+    play.authorizations(token_answer(), 101)
     assert ends("t1", 100, refusal)
-    assert play.opens(given("t2"), 101) == ["Bearer t2"]
+    assert play.authorizations(token_answer("t2"), 101) == ["Bearer t2"]
     assert not ends("t2", 100, refusal)
-    assert play.opens(101) == ["Bearer t2"]
+    assert play.authorizations(101) == ["Bearer t2"]
     assert not ends("t2", SOON_MS, None)
     assert ends("t2", 100, refusal)
     assert ends("t2", 100, refusal), "another stream's end with the same token is the same news"
-    assert play.opens(given("t3"), 101) == ["Bearer t3"]
+    assert play.authorizations(token_answer("t3"), 101) == ["Bearer t3"]
     assert [ends("t3", 100, refusal, stored) for stored in (0, 1)] == [False, True]
 
 
@@ -227,25 +229,25 @@ def test_a_token_of_eks_is_signed_when_it_is_due_and_once_after_a_401() -> None:
         return (f"k8s-aws-v1.{len(signed)}", 900_000) if len(signed) < 4 else Closed("no_token", "no credentials")
 
     assert play.profile.connect_timeout_ms == profile().connect_timeout_ms
-    assert play.fails().detail == "there are no AWS credentials here to sign a token for EKS"
+    assert play.failure().detail == "there are no AWS credentials here to sign a token for EKS"
     play.tokens.sign = sign
-    assert play.opens(200) == play.opens(200) == ["Bearer k8s-aws-v1.1"]
+    assert play.authorizations(200) == play.authorizations(200) == ["Bearer k8s-aws-v1.1"]
     play.now_ms = 840_000
-    assert play.opens(200) == ["Bearer k8s-aws-v1.2"]
-    assert play.opens(401, 401) == ["Bearer k8s-aws-v1.2", "Bearer k8s-aws-v1.3"]
-    assert play.opens(401) == ["Bearer k8s-aws-v1.3"]
+    assert play.authorizations(200) == ["Bearer k8s-aws-v1.2"]
+    assert play.authorizations(401, 401) == ["Bearer k8s-aws-v1.2", "Bearer k8s-aws-v1.3"]
+    assert play.authorizations(401) == ["Bearer k8s-aws-v1.3"]
     assert (signed, play.asked) == ([("prod", "eu-central-1")] * 3, [])
     play.now_ms = 10_000_000
-    assert play.fails() == Closed("no_token", "no credentials")
+    assert play.failure() == Closed("no_token", "no credentials")
 
 
 def test_a_token_that_another_stream_renewed_meanwhile_is_tried() -> None:
     """A stream whose token was refused tries the one that another stream got since, without a request."""
     play = Play()
-    play.opens(given(), 200)
+    play.authorizations(token_answer(), 200)
     steps = play.steps()
     assert isinstance(next(steps), Try)
-    assert play.opens(401, given("t2"), 200) == ["Bearer t1", "Bearer t2"]
+    assert play.authorizations(401, token_answer("t2"), 200) == ["Bearer t1", "Bearer t2"]
     again = steps.send(401)
     assert isinstance(again, Try)
     assert again.request.headers["authorization"] == b"Bearer t2"
@@ -271,20 +273,20 @@ def test_streams_that_come_together_request_one_token() -> None:
 
     turn = Turn()
     play.tokens = Tokens(lambda: turn)
-    turn.meanwhile.append(lambda: play.opens(given(), 200))
-    assert (play.opens(200), results, len(play.asked)) == (["Bearer t1"], [["Bearer t1"]], 1)
+    turn.meanwhile.append(lambda: play.authorizations(token_answer(), 200))
+    assert (play.authorizations(200), results, len(play.asked)) == (["Bearer t1"], [["Bearer t1"]], 1)
     play.now_ms = 4_000_000
-    turn.meanwhile.append(lambda: play.fails(Answer(503, {}, b"")))
+    turn.meanwhile.append(lambda: play.failure(Answer(503, {}, b"")))
     down = Closed("no_token", f"{WHO} answered 503")
-    assert (play.fails(), results[1], len(play.asked)) == (down, down, 2)
+    assert (play.failure(), results[1], len(play.asked)) == (down, down, 2)
     play.now_ms += 1
-    assert play.opens(given("t2"), 200) == ["Bearer t2"]
+    assert play.authorizations(token_answer("t2"), 200) == ["Bearer t2"]
 
 
 def test_a_changed_secret_needs_another_token() -> None:
     """The key of the cache includes everything with which the token was requested."""
     play = Play()
-    play.opens(given(), 200)
+    play.authorizations(token_answer(), 200)
     changed = {**SECRETS, Reference("secret", "key"): "k:2"}
     steps = prepare_opening(play.profile, "demo", None, changed, play.tokens, lambda: 0)
     assert isinstance(next(steps), Ask)
@@ -293,14 +295,14 @@ def test_a_changed_secret_needs_another_token() -> None:
 # --- the ticket -------------------------------------------------------------------------------------------------------
 
 
-def ticketed(**more: Any) -> Profile:
+def profile_with_ticket(**more: Any) -> Profile:
     fields: dict[str, Any] = {"address": "https://example.org/{ticket}", "ticket": TICKET} | more
     return profile(**fields)
 
 
 def test_each_opening_has_a_ticket_of_its_own() -> None:
     """A ticket is requested before each opening; the value at the path in its answer fills the address, encoded."""
-    play = Play(ticketed())
+    play = Play(profile_with_ticket())
     for key in ("k/1", 2):
         steps = play.steps()
         asked = next(steps)
@@ -347,17 +349,17 @@ def test_a_header_of_the_answer_fills_a_header() -> None:
 )  # fmt: skip
 def test_a_missing_ticket_is_explained(answer: Answer | Closed, closed: Closed) -> None:
     """A ticket server that is down counts as an outage, a refusal as one that may pass."""
-    assert Play(ticketed()).fails(answer) == closed
+    assert Play(profile_with_ticket()).failure(answer) == closed
 
 
 def test_a_ticket_is_requested_with_the_token() -> None:
     """A 401 of the ticket server renews the token once, as the upstream's does; each try has a new ticket."""
-    play = Play(ticketed(token=TOKEN))
+    play = Play(profile_with_ticket(token=TOKEN))
     key = Answer(200, {}, b'{"key":"k1"}')
-    assert play.opens(given(), Answer(401, {}, b""), given("t2"), key, 200) == ["Bearer t2"]
+    assert play.authorizations(token_answer(), Answer(401, {}, b""), token_answer("t2"), key, 200) == ["Bearer t2"]
     assert [one.headers.get("authorization") for one in play.asked[1::2]] == [b"Bearer t1", b"Bearer t2"]
     play.now_ms = 4_000_000
     asked = len(play.asked)
-    assert play.opens(given("t3"), key, 401, given("t4"), key, 401) == ["Bearer t3", "Bearer t4"]
+    assert play.authorizations(token_answer("t3"), key, 401, token_answer("t4"), key, 401) == ["Bearer t3", "Bearer t4"]
     assert len(play.asked) == asked + 4
-    assert play.fails(Answer(401, {}, b"")) == Closed("rejected", f"{TICKETS} answered 401")
+    assert play.failure(Answer(401, {}, b"")) == Closed("rejected", f"{TICKETS} answered 401")

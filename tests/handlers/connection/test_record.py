@@ -13,7 +13,7 @@ from handlers.connection.liveness import Liveness
 from handlers.connection.pending import Pending
 from handlers.connection.record import Record
 from handlers.framing.events import StreamEvent
-from tests.handlers.connection.managers import arrives
+from tests.handlers.connection.managers import set_arrival
 
 LEFT = Outcome("ConnectionExpired", "", "its time is over")
 DEADLINE_MS = 900_000
@@ -32,7 +32,7 @@ def opened(
     record.begin(1_000)
     record.fence = 3
     record.record_resumption(1_100, Resumption("7", saved_ms, known_ms, behind_ms), is_asked=True, reach_ms=reach_ms)
-    arrives(record.liveness, 1_500, 1_400, None)
+    set_arrival(record.liveness, 1_500, 1_400, None)
     record.record_opened(1_500)
     return record
 
@@ -41,7 +41,7 @@ def test_an_end_is_recorded_together_with_everything_stored_until_then() -> None
     """Before it is saved, the record has no reason for the end; then it has that and all that was stored."""
     record = opened()
     record.pending.record_sent([event("8"), event("9")], record.liveness.arrived_ms)
-    arrives(record.liveness, 4_000, None, None)
+    set_arrival(record.liveness, 4_000, None, None)
     record.set_end("expired", LEFT)
     record.end_reading()
     assert (record.progress.ended_by, record.progress.closed_ms) == ("", 4_000)
@@ -57,16 +57,16 @@ def test_a_connection_that_ends_inside_a_frame_was_good_until_before_that_frame(
     """Whichever side ends the connection, bytes that had arrived by then may bring the rest of the frame."""
     record = opened()
     for at_ms, ended_some in ((2_000, True), (4_000, False)):
-        arrives(record.liveness, at_ms, None, None)
+        set_arrival(record.liveness, at_ms, None, None)
         record.liveness.record_framing(record.liveness.record_input(), ended_some=ended_some, is_inside=not ended_some)
-    arrives(record.liveness, 4_100, None, None)
+    set_arrival(record.liveness, 4_100, None, None)
     record.set_end(ended_by, LEFT)
     record.end_reading()
     progress = record.save(4_100, is_open=False)
     heard_ms = 4_100 if ended_by == "ended_by_upstream" else 4_000  # the upstream's end is a sign of life
     assert (progress.closed_ms, progress.heard_ms, progress.seen_ms) == (2_000, heard_ms, 1_500)
     assert was_accepted(replace(progress, opened_ms=2_500))
-    arrives(record.liveness, 4_200, 4_050, None)
+    set_arrival(record.liveness, 4_200, 4_050, None)
     record.liveness.record_framing(record.liveness.record_input(), ended_some=True, is_inside=False)
     record.record_upstream_close("closed_here")
     assert record.closed_ms == (4_000 if ended_by == "reset" else 4_050)
@@ -97,7 +97,7 @@ def test_a_connection_that_was_never_answered_has_no_close() -> None:
     """The record of an unanswered connection has its claim, but neither an opening nor a close."""
     record = Record(DEADLINE_MS)
     record.begin(1_000)
-    arrives(record.liveness, 2_000, None, None)
+    set_arrival(record.liveness, 2_000, None, None)
     record.set_end("refused", LEFT)
     record.end_reading()
     record.record_upstream_close("refused")
@@ -108,9 +108,9 @@ def test_the_record_has_when_the_upstream_was_last_heard() -> None:
     """`heard_ms` is when the last bytes arrived; a connection without an answer has none."""
     record = opened()
     assert record.progress.heard_ms == 1_400
-    arrives(record.liveness, 2_000, 1_900, None)
+    set_arrival(record.liveness, 2_000, 1_900, None)
     record.liveness.record_input()
-    arrives(record.liveness, 4_000, None, None)
+    set_arrival(record.liveness, 4_000, None, None)
     record.set_end("let_go", LEFT)
     record.end_reading()
     assert (record.progress.closed_ms, record.progress.heard_ms) == (4_000, 1_900)
@@ -142,7 +142,7 @@ def test_the_record_of_an_expired_cursor_ends_where_the_connection_was_last_good
     assert (record.progress.resumed, record.closed_ms, record.progress.forgot_ms) == (False, 1_500, 1_600)
     record = opened()
     record.pending.record_sent([event("8")], record.liveness.arrived_ms)
-    arrives(record.liveness, 3_100, None, None)
+    set_arrival(record.liveness, 3_100, None, None)
     record.record_expired_cursor(3_100, "start", 2_500)
     record.set_end("cursor_expired", LEFT)
     record.end_reading()
@@ -160,7 +160,7 @@ def test_other_bodies_under_known_keys_in_a_row_are_one_loss_that_grows() -> Non
     record = opened()
 
     def lost(at_ms: int, written: Written, *, drops: bool = True) -> list[RecordLoss]:
-        arrives(record.liveness, at_ms, None, None)
+        set_arrival(record.liveness, at_ms, None, None)
         record.pending.record_sent([event(None)], record.liveness.arrived_ms)
         return [one for one in record.record_stored(written, drops=drops) if isinstance(one, RecordLoss)]
 
@@ -205,7 +205,7 @@ def test_a_connection_that_begins_with_ids_that_start_over_has_not_resumed(
 ) -> None:
     """The cursor is from before the restart, so the events of the gap are unknown, and the gap is recorded again."""
     record = opened(behind_ms=200)
-    hears(record, 2_300, 1)
+    feed_frames(record, 2_300, 1)
     assert [len(record.search_gaps(10)), record.has_caught_up] == [1, True]
     for cursor, written in zip(cursors, writes, strict=True):
         record.pending.record_sent([event(cursor)], record.liveness.arrived_ms)
@@ -239,7 +239,7 @@ def test_a_connection_that_recorded_an_open_gap_searches_again_at_its_end() -> N
     """A connection that recorded an open gap searches once more at its end; one that recorded none does not."""
     for is_open, looks in ((True, [RecordGaps(9, again=True)]), (False, [])):
         record = opened()
-        hears(record, 9_000, 1)
+        feed_frames(record, 9_000, 1)
         assert record.search_gaps(9) == [RecordGaps(9)]
         record.record_missing(GapsRecorded(1, is_open))
         assert record.search_gaps(9) == []
@@ -256,13 +256,13 @@ def test_a_connection_that_has_caught_up_searches_for_the_open_gap_it_recorded()
         record = opened()
         assert record.search_gaps(10) == [RecordGaps(10)]
         record.record_missing(GapsRecorded(0, is_open))
-        hears(record, 2_300, 1)
+        feed_frames(record, 2_300, 1)
         assert record.search_gaps(10) == [RecordGaps(10, again=is_open)]
 
 
-def hears(record: Record, at_ms: int, frames: int, *, is_idle: bool = True) -> None:
+def feed_frames(record: Record, at_ms: int, frames: int, *, is_idle: bool = True) -> None:
     """Whole frames arrive and are stored at once."""
-    arrives(record.liveness, at_ms, None, None)
+    set_arrival(record.liveness, at_ms, None, None)
     record.record_bytes(10, frames, ended_some=True, is_inside=False, is_idle=is_idle)
     record.save(at_ms, is_open=True)
 
@@ -271,14 +271,14 @@ def test_gaps_are_recorded_again_by_a_connection_that_proves_more() -> None:
     """Gaps are recorded again once an open connection has caught up, or else at its end, and then never again."""
     record = opened()
     assert [len(record.search_gaps(10)), len(record.search_gaps(10))] == [1, 0]
-    hears(record, 2_299, 1)
+    feed_frames(record, 2_299, 1)
     assert record.search_gaps(10) == []
-    hears(record, 2_300, 1)
+    feed_frames(record, 2_300, 1)
     assert [len(record.search_gaps(10)), len(record.search_gaps(10))] == [1, 0]
     for closed_ms, looks in ((2_299, 1), (2_300, 1)):
         record = opened()
         assert len(record.search_gaps(10)) == 1
-        arrives(record.liveness, closed_ms, None, None)
+        set_arrival(record.liveness, closed_ms, None, None)
         record.set_end("ended_by_upstream", LEFT)
         record.end_reading()
         record.save(closed_ms, is_open=False)
@@ -302,13 +302,13 @@ def test_a_connection_whose_upstream_was_idle_has_caught_up(heard: list[tuple[in
     """After 5 s without an event, a sign of life shows that a connection has caught up once all is stored."""
     record = opened(behind_ms=99_600)
     for at_ms, is_idle in heard:
-        hears(record, at_ms, 1, is_idle=is_idle)
+        feed_frames(record, at_ms, 1, is_idle=is_idle)
     assert record.progress.live_ms == live_ms
     assert record.has_caught_up is (live_ms < 100_000)
     waits = opened(behind_ms=99_600)
     waits.pending.record_sent([event("8")], waits.liveness.arrived_ms)
     for at_ms, is_idle in heard:
-        hears(waits, at_ms, 1, is_idle=is_idle)
+        feed_frames(waits, at_ms, 1, is_idle=is_idle)
     assert waits.progress.live_ms == 101_500
     waits.record_stored(Written(1, 0))
     assert waits.save(heard[-1][0], is_open=True).live_ms == live_ms
@@ -329,8 +329,8 @@ def test_an_end_after_a_silence_is_a_sign_of_life_only_if_the_upstream_sends_it(
 ) -> None:
     """A clean end after 5 s of silence is a sign of life; leaving a silent connection, or a break, proves nothing."""
     record = opened(behind_ms=99_600)
-    hears(record, 2_000, 1, is_idle=False)
-    arrives(record.liveness, closed_ms, None, None)
+    feed_frames(record, 2_000, 1, is_idle=False)
+    set_arrival(record.liveness, closed_ms, None, None)
     record.set_end(ended_by, LEFT)
     record.end_reading()
     assert record.save(closed_ms, is_open=False).live_ms == live_ms
@@ -346,7 +346,7 @@ def test_a_connection_is_never_known_good_after_the_arrival_of_an_unstored_event
         now_ms += 10
         unread_ms = max(seen_ms, now_ms - ms) if step == "unread" else None
         arrived_ms = max(seen_ms, now_ms - ms)
-        arrives(liveness, now_ms, arrived_ms, unread_ms)
+        set_arrival(liveness, now_ms, arrived_ms, unread_ms)
         if step == "sent":
             pending.record_sent([event("8")], arrived_ms)
             waiting.append(arrived_ms)

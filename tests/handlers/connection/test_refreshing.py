@@ -96,11 +96,11 @@ class Function:
         try:
             self.step = self.steps.send(answer)
         except StopIteration:
-            self._ends(None)
+            self._end(None)
         except Unready as unready:
-            self._ends(unready.closed)
+            self._end(unready.closed)
 
-    def opens(self) -> Closed | None:
+    def open(self) -> Closed | None:
         """Open once, to its end; return why it could not, else None."""
         before = len(self.ended)
         while len(self.ended) == before:
@@ -112,7 +112,7 @@ class Function:
         self.world.lost += self.got not in ("", self.world.newest)
         return Function(self.world)
 
-    def _ends(self, closed: Closed | None) -> None:
+    def _end(self, closed: Closed | None) -> None:
         self.steps = None
         self.ended.append(closed)
 
@@ -140,14 +140,14 @@ def test_the_newest_refresh_token_survives_failures_and_kills(seed: int) -> None
     # The table answers again: a function stores its unsaved token before its next request, and others send that one.
     world.table.share = 0
     for function in functions * 2:
-        function.opens()
-    last = Function(world).opens()
+        function.open()
+    last = Function(world).open()
     assert last is None or (last == REFUSED and world.lost and not has_grace), said
     if last is None:
         assert world.newest == world.auth.refresh, said
     else:
         world.secret = world.auth.refresh = "another"
-        assert [Function(world).opens(), Function(world).opens()] == [None, None], said
+        assert [Function(world).open(), Function(world).open()] == [None, None], said
 
 
 def test_the_second_of_two_functions_that_refresh_at_once_sends_the_first_ones_token() -> None:
@@ -157,7 +157,7 @@ def test_the_second_of_two_functions_that_refresh_at_once_sends_the_first_ones_t
     for function in (first, second):
         function.move()  # its step is the read
         function.move()  # its step is the request
-    assert (first.opens(), second.opens()) == (None, None)
+    assert (first.open(), second.open()) == (None, None)
     assert world.newest == world.auth.refresh
 
 
@@ -165,10 +165,10 @@ def test_a_changed_secret_gets_a_row_of_its_own_whose_key_reveals_nothing() -> N
     """A changed refresh token gets a row of its own, and the old value keeps its row; a key reveals no token."""
     world = World(random.Random(2), 0)
     function = Function(world)
-    assert [function.opens(), function.opens()] == [None, None]
+    assert [function.open(), function.open()] == [None, None]
     before = world.newest
     world.secret = world.auth.refresh = "another"
-    assert function.opens() is None
+    assert function.open() is None
     assert world.newest == world.auth.refresh != before
     (old, new) = (replacement_name(ADDRESS, CLIENT, secret) for secret in (REFRESH, "another"))
     assert old != new

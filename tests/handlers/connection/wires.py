@@ -11,7 +11,7 @@ from handlers.framing.oversize import Oversize
 MAX = 1024
 
 
-class Said(NamedTuple):
+class Decoded(NamedTuple):
     """Everything that a decoder returns for a wire; `failed` is the reason of its error, "" if there was none.
 
     `unfinished` is what came of a frame that is still skipped at the end, `is_inside` whether the wire ends inside
@@ -32,9 +32,9 @@ class Said(NamedTuple):
         return [frame.data for frame in self.frames if not isinstance(frame.data, Oversize)]
 
 
-def says(
+def decode_all(
     framing: Framing, chunks: Iterable[bytes], *, most: int = MAX, comments: bool = False, skips: bool = False
-) -> Said:
+) -> Decoded:
     """Feed all chunks to a new decoder, also past an error."""
     made = make_decoder(framing, most, comments=comments, skips=skips)
     frames: list[Frame] = []
@@ -48,7 +48,7 @@ def says(
         # A control frame of a socket has 127 bytes at most, and is kept until it is whole.
         assert skips or made.held_bytes <= most + 128
     unfinished, is_inside = made.unfinished_oversize(), made.is_inside_frame
-    return Said(frames, failed, made.close(), made.last_event_id, made.reconnection_ms, unfinished, is_inside)
+    return Decoded(frames, failed, made.close(), made.last_event_id, made.reconnection_ms, unfinished, is_inside)
 
 
 def one_by_one(wire: bytes) -> list[bytes]:

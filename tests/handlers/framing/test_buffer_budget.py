@@ -14,7 +14,7 @@ from handlers.framing.decoders import FRAMINGS, Framing
 from handlers.framing.oversize import BufferBudget, Oversize
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
-from tests.handlers.framing.test_oversize import framed, what_is_left
+from tests.handlers.framing.test_oversize import framed, remains_of
 
 TOTAL = 64_000
 # Which stream, and how many bytes it wants to hold from then on.
@@ -68,7 +68,7 @@ def profile(framing: Framing, oversize: str = "dead-letter") -> Profile:
 
 
 class Stream:
-    """One stream of a function: its results; `answers` answers its writes."""
+    """One stream of a function: its results; `answer_writes` answers its writes."""
 
     def __init__(self, shared: BufferBudget, name: str, framing: Framing, oversize: str = "dead-letter") -> None:
         self.intake = Intake(profile(framing, oversize), shared, name)
@@ -92,7 +92,7 @@ class Stream:
         unstored = sum(len(body.head if isinstance(body, Oversize) else body) for body in bodies)
         return unstored + self.intake._decoder.held_bytes
 
-    def answers(self) -> None:
+    def answer_writes(self) -> None:
         """Let the store answer all unanswered writes."""
         for write in self._unanswered:
             self.record.record_stored(Written(len(write.events), 0, 0))
@@ -111,7 +111,7 @@ def test_events_that_wait_to_be_stored_make_no_short_frame_too_long(sizes: list[
     for size in sizes:
         body = b"7" * min(size, shared.assured_bytes // 2 - 2)
         stream.feed(body + b"\n")
-        stream.answers()
+        stream.answer_writes()
     assert not any(isinstance(body, Oversize) for body in stream.bodies)
 
 
@@ -147,15 +147,15 @@ def test_decoders_hold_no_more_than_the_budget_and_explain_skipped_frames(
         # A chunk is decoded whole.
         assert sum(stream.held_bytes for stream in streams) <= TOTAL // 4 + 4 * 1_000
         if is_answered:
-            streams[at].answers()
+            streams[at].answer_writes()
     for stream in streams:
-        stream.answers()
+        stream.answer_writes()
     for at, stream in enumerate(streams):
         whole = expected[at][: len(expected[at]) - bool(wires[at])]
         assert len(stream.bodies) == len(whole)
         for body, unstored_bytes, stored in zip(whole, unstored[at][: len(whole)], stream.bodies, strict=True):
             if isinstance(stored, Oversize):
-                left = what_is_left(body)
+                left = remains_of(body)
                 assert len(body) + 16 + unstored_bytes > shared.assured_bytes
                 assert (stored.size_bytes, stored.sha256) == (left.size_bytes, left.sha256)
                 assert stored.head

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from handlers.framing.decoders import FRAMINGS, Framing, content_type_problem, make_decoder
 from handlers.framing.frames import BadFrame, Frame, FrameTooLong, as_frames
-from tests.handlers.connection.wires import MAX, cut, one_by_one, says
+from tests.handlers.connection.wires import MAX, cut, decode_all, one_by_one
 
 ALL: list[Framing] = list(FRAMINGS)
 CUT_ANYWHERE: list[Framing] = [framing for framing in ALL if framing != "raw"]
@@ -40,10 +40,10 @@ def test_any_wire_gives_the_same_result_wherever_it_is_cut(
     Neither does whether the wire ends inside a frame; if it does, bytes are dropped. With `skips` no frame is too
     long.
     """
-    whole = says(framing, [wire], most=most, comments=True, skips=skips)
+    whole = decode_all(framing, [wire], most=most, comments=True, skips=skips)
     assert whole.dropped_bytes > 0 or not whole.is_inside
-    assert says(framing, cut(wire, places), most=most, comments=True, skips=skips) == whole
-    assert says(framing, one_by_one(wire), most=most, comments=True, skips=skips) == whole
+    assert decode_all(framing, cut(wire, places), most=most, comments=True, skips=skips) == whole
+    assert decode_all(framing, one_by_one(wire), most=most, comments=True, skips=skips) == whole
     assert not skips or whole.failed in ("", "bad_frame")
 
 
@@ -60,7 +60,7 @@ def test_any_wire_gives_the_same_result_wherever_it_is_cut(
 )
 def test_no_frame_has_begun_between_two_frames(framing: Framing, wires: tuple[bytes, ...]) -> None:
     """A decoder is inside no frame between two frames, nor after a comment, a heartbeat or a reconnection time."""
-    assert [says(framing, [wire]).is_inside for wire in wires] == [False] * len(wires)
+    assert [decode_all(framing, [wire]).is_inside for wire in wires] == [False] * len(wires)
 
 
 @pytest.mark.parametrize(
@@ -75,16 +75,16 @@ def test_no_frame_has_begun_between_two_frames(framing: Framing, wires: tuple[by
 )
 def test_a_decoder_is_inside_a_frame_until_its_end(framing: Framing, wires: tuple[bytes, ...]) -> None:
     """A decoder is inside a frame from its first byte on; a skipped one does not count, because it is reported."""
-    assert [says(framing, [wire]).is_inside for wire in wires] == [True] * len(wires)
+    assert [decode_all(framing, [wire]).is_inside for wire in wires] == [True] * len(wires)
     # In most framings the digits alone do not begin a frame that is skipped.
     begins = {"sse": b"data: 123456789", "length": b"12\n1", "websocket": b"\x81\x0c123456789"}
-    assert not says(framing, [begins.get(framing, b"\x1e123456789")], most=8, skips=True).is_inside
+    assert not decode_all(framing, [begins.get(framing, b"\x1e123456789")], most=8, skips=True).is_inside
 
 
 @given(st.sampled_from(ALL), st.lists(st.binary(max_size=50), max_size=20), st.sampled_from([1, 16, MAX]))
 def test_no_bytes_crash_a_decoder(framing: Framing, chunks: list[bytes], most: int) -> None:
     """Any chunks give frames no longer than the limit and at most one kind of error."""
-    said = says(framing, chunks, most=most, comments=True)
+    said = decode_all(framing, chunks, most=most, comments=True)
     assert said.failed in ("", "bad_frame", "frame_too_long")
     # Replacing a byte that is not UTF-8 by U+FFFD makes three of one.
     assert all(len(data if isinstance(data, bytes) else data.encode()) <= 3 * most for data in said.data)
@@ -110,7 +110,7 @@ def test_a_page_is_no_stream_whatever_its_content_type(framing: Framing) -> None
         for data in (b"<", b'{"a":1}\n'):
             with pytest.raises(BadFrame, match=r"^the body begins with markup: it is a page, not a stream$"):
                 made.feed(data)
-    assert says(framing, [b"\n"]).failed == ""
+    assert decode_all(framing, [b"\n"]).failed == ""
 
 
 SSE, SEQ = "text/event-stream", "application/json-seq"
@@ -184,7 +184,7 @@ def test_decoding_takes_a_time_that_is_linear_in_the_bytes(framing: Framing) -> 
         wire = b"\x1e[" + b'\\"' * size + b'"' + b'\\"' * size + b"\n\x1e"
         since = time.process_time()
         if framing not in ("length", "websocket"):
-            says(framing, [wire] if framing == "json-seq" else [wire[1:]], most=1 << 22)
+            decode_all(framing, [wire] if framing == "json-seq" else [wire[1:]], most=1 << 22)
         return time.process_time() - since
 
     assert is_linear(cost_of_bytes_s, 25_000)

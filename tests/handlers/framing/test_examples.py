@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from handlers.framing.decoders import Framing
-from tests.handlers.connection.wires import MAX, one_by_one, says, splits
+from tests.handlers.connection.wires import MAX, decode_all, one_by_one, splits
 
 # What the wire holds; the frames in it, the error and how many bytes are dropped, as far as there are any.
 Example = tuple[Any, ...]
@@ -142,8 +142,8 @@ def test_every_split_of_an_example_gives_the_same_result(
 ) -> None:
     """One, two and three chunks, and one byte a chunk, give the same frames, error, and dropped bytes."""
     for wire, data, *more in examples:
-        whole = says(framing, [wire], most=most)
+        whole = decode_all(framing, [wire], most=most)
         failed, dropped_bytes = more or ("", whole.dropped_bytes)
         assert (whole.data, whole.failed, whole.dropped_bytes) == (data, failed, dropped_bytes), wire
         for chunks in (one_by_one(wire), *splits(wire)):
-            assert says(framing, chunks, most=most) == whole, (wire, chunks)
+            assert decode_all(framing, chunks, most=most) == whole, (wire, chunks)

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from handlers.framing.decoders import make_decoder
 from handlers.framing.frames import Frame, text_or_bytes
-from tests.handlers.connection.wires import MAX, cut, says
+from tests.handlers.connection.wires import MAX, cut, decode_all
 
 
 def decode(*chunks: bytes, most: int = MAX) -> tuple[list[Frame], str, int]:
-    return says("ndjson", chunks, most=most)[:3]
+    return decode_all("ndjson", chunks, most=most)[:3]
 
 
 PIECES = [b"{}", b"12", b"\n", b"\r", b"\r\n", b" ", b"\t", b"\xff", "é".encode(), "\u2028".encode()]
@@ -56,7 +56,7 @@ def test_a_json_sequence_that_an_encoder_wrote_is_read_back(texts: list[tuple[ob
         b"\x1e" + json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass") + b"\n"
         for value, indent, ascii_only in texts
     )
-    said = says("json-seq", [wire], most=100_000)
+    said = decode_all("json-seq", [wire], most=100_000)
     assert [json.loads(data) for data in said.data] == [value for value, _, _ in texts]
     assert said.dropped_bytes == 0
 
@@ -67,14 +67,14 @@ def test_a_json_sequence_that_was_cut_off_loses_only_the_cut_text(values: list[o
     texts = [json.dumps(value).encode() for value in values]
     cut_at = data.draw(st.integers(0, len(texts[-1]) - 1))
     wire = b"".join(b"\x1e" + text + b"\n" for text in texts[:-1]) + b"\x1e" + texts[-1][:cut_at] + b"\x1e7\n"
-    assert says("json-seq", [wire], most=100_000).data == [text.decode() for text in texts[:-1]] + ["7"]
+    assert decode_all("json-seq", [wire], most=100_000).data == [text.decode() for text in texts[:-1]] + ["7"]
 
 
 @given(st.lists(st.binary(max_size=20) | st.just(b""), max_size=6), st.lists(st.integers(0, 150), max_size=8))
 def test_messages_after_their_length_are_read_back(messages: list[bytes], places: list[int]) -> None:
     """Messages after their length come back whole, texts without the line end that the sender added."""
     wire = b"".join(b"%d\r\n%s\r\n\r\n" % (len(message) + 2, message) for message in messages)
-    bodies = says("length", cut(wire, places)).data
+    bodies = decode_all("length", cut(wire, places)).data
     assert [data if isinstance(data, bytes) else data.encode() + b"\r\n" for data in bodies] == [
         message + b"\r\n" for message in messages
     ]
@@ -84,4 +84,4 @@ def test_a_raw_frame_is_a_chunk() -> None:
     """Each chunk comes unchanged, as text if it is UTF-8; an empty chunk is no frame, one too long an error."""
     made = make_decoder("raw", 4)
     assert [made.feed(chunk) for chunk in (b"ab\n", b"", b"\xff", b"<a>")] == [["ab\n"], [], [b"\xff"], ["<a>"]]
-    assert says("raw", [b"a", b"abcde", b"b"], most=4)[:3] == ([Frame("a")], "frame_too_long", 0)
+    assert decode_all("raw", [b"a", b"abcde", b"b"], most=4)[:3] == ([Frame("a")], "frame_too_long", 0)

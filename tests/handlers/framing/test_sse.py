@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from handlers.framing.frames import Frame
 from handlers.framing.sse import MAX_RECONNECTION_MS, SseDecoder
-from tests.handlers.connection.wires import MAX, Said, cut, says
+from tests.handlers.connection.wires import MAX, Decoded, cut, decode_all
 
 
-def decode(*chunks: bytes, most: int = MAX, comments: bool = False) -> Said:
-    return says("sse", chunks, most=most, comments=comments)
+def decode(*chunks: bytes, most: int = MAX, comments: bool = False) -> Decoded:
+    return decode_all("sse", chunks, most=most, comments=comments)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def wire_frame(first: int, payload: bytes = b"") -> bytes:
     return bytes([first]) + encoded_frame(TEXT, payload)[1:]
 
 
-class Said(NamedTuple):
+class Read(NamedTuple):
     """The result of a client that reads a wire; `code` is that of its close, 0 if nothing is wrong."""
 
     messages: list[str | bytes | Oversize] = []  # noqa: RUF012
@@ -45,7 +45,7 @@ class Said(NamedTuple):
     code: int = 0
 
 
-def read(chunks: list[bytes], *, most: int = MOST, skips: bool = True, extension: str = "") -> Said:
+def read(chunks: list[bytes], *, most: int = MOST, skips: bool = True, extension: str = "") -> Read:
     made = WebSocketDecoder(most, skips=skips)
     made.take_headers({"sec-websocket-extensions": extension} if extension else {})
     messages: list[str | bytes | Oversize] = []
@@ -59,14 +59,14 @@ def read(chunks: list[bytes], *, most: int = MOST, skips: bool = True, extension
             code = failure.code if isinstance(failure, BadMessage) else 1009
         pings += made.pings
         made.pings.clear()
-    return Said(messages, pings, made.close_frame, code)
+    return Read(messages, pings, made.close_frame, code)
 
 
 ONE, FIRST, NEXT, LAST, PINGED, PONGED, CLOSED = 0x81, 0x01, 0x00, 0x80, 0x89, 0x8A, 0x88
 GREEK = "Hello-µ@ßöäüàá-UTF-8!!"
 COSMOS = "κόσμε".encode()
 NORMAL = wire_frame(CLOSED, b"\x03\xe8")
-BAD, UTF8 = Said(code=1002), Said(code=1007)
+BAD, UTF8 = Read(code=1002), Read(code=1007)
 HI = wire_frame(ONE, b"hi")
 
 
@@ -77,60 +77,60 @@ def fragments(payload: bytes, size: int, first: int = FIRST) -> bytes:
     return b"".join(map(wire_frame, heads, pieces))
 
 
-def closing(payload: bytes, code: int, reason: str = "") -> tuple[bytes, Said]:
-    return wire_frame(CLOSED, payload), Said(ended=CloseFrame(code, reason))
+def closing(payload: bytes, code: int, reason: str = "") -> tuple[bytes, Read]:
+    return wire_frame(CLOSED, payload), Read(ended=CloseFrame(code, reason))
 
 
 SIZES = (0, 125, 126, 127, 128, 65_535, 65_536)
-CASES: dict[str, tuple[bytes, Said]] = {
-    **{f"1.1.{at}": (wire_frame(ONE, b"*" * size), Said(["*" * size])) for at, size in enumerate(SIZES, 1)},
-    **{f"1.2.{at}": (wire_frame(0x82, b"\xfe" * n), Said([b"\xfe" * n or ""])) for at, n in enumerate(SIZES, 1)},
-    "2.1": (wire_frame(PINGED), Said(pings=[b""])),
-    "2.2": (wire_frame(PINGED, b"Hello, world!"), Said(pings=[b"Hello, world!"])),
-    "2.3": (wire_frame(PINGED, b"\x00\xff\xfe\xfd"), Said(pings=[b"\x00\xff\xfe\xfd"])),
-    "2.4": (wire_frame(PINGED, b"\xfe" * 125), Said(pings=[b"\xfe" * 125])),
+CASES: dict[str, tuple[bytes, Read]] = {
+    **{f"1.1.{at}": (wire_frame(ONE, b"*" * size), Read(["*" * size])) for at, size in enumerate(SIZES, 1)},
+    **{f"1.2.{at}": (wire_frame(0x82, b"\xfe" * n), Read([b"\xfe" * n or ""])) for at, n in enumerate(SIZES, 1)},
+    "2.1": (wire_frame(PINGED), Read(pings=[b""])),
+    "2.2": (wire_frame(PINGED, b"Hello, world!"), Read(pings=[b"Hello, world!"])),
+    "2.3": (wire_frame(PINGED, b"\x00\xff\xfe\xfd"), Read(pings=[b"\x00\xff\xfe\xfd"])),
+    "2.4": (wire_frame(PINGED, b"\xfe" * 125), Read(pings=[b"\xfe" * 125])),
     "2.5": (wire_frame(PINGED, b"\xfe" * 126), BAD),
-    "2.7": (wire_frame(PONGED), Said()),
-    "2.8": (wire_frame(PONGED, b"unsolicited"), Said()),
-    "2.9": (wire_frame(PONGED, b"unsolicited") + wire_frame(PINGED, b"p"), Said(pings=[b"p"])),
-    "2.10": (b"".join(wire_frame(PINGED, b"p%d" % n) for n in range(10)), Said(pings=[b"p%d" % n for n in range(10)])),
+    "2.7": (wire_frame(PONGED), Read()),
+    "2.8": (wire_frame(PONGED, b"unsolicited"), Read()),
+    "2.9": (wire_frame(PONGED, b"unsolicited") + wire_frame(PINGED, b"p"), Read(pings=[b"p"])),
+    "2.10": (b"".join(wire_frame(PINGED, b"p%d" % n) for n in range(10)), Read(pings=[b"p%d" % n for n in range(10)])),
     "3.1": (wire_frame(ONE | 0x10, b"a"), BAD),
-    "3.2": (HI + wire_frame(ONE | 0x20, b"a"), Said(["hi"], code=1002)),
-    "3.3": (HI + wire_frame(ONE | 0x30, b"a"), Said(["hi"], code=1002)),
-    "3.4": (HI + wire_frame(ONE | 0x40, b"a") + wire_frame(PINGED), Said(["hi"], code=1002)),
+    "3.2": (HI + wire_frame(ONE | 0x20, b"a"), Read(["hi"], code=1002)),
+    "3.3": (HI + wire_frame(ONE | 0x30, b"a"), Read(["hi"], code=1002)),
+    "3.4": (HI + wire_frame(ONE | 0x40, b"a") + wire_frame(PINGED), Read(["hi"], code=1002)),
     "3.5": (wire_frame(0x82 | 0x50, b"a"), BAD),
     "3.6": (wire_frame(PINGED | 0x60, b"a"), BAD),
     "3.7": (wire_frame(CLOSED | 0x70), BAD),
-    **{f"4.1.{code - 2}": (HI + wire_frame(0x80 | code, b"a"), Said(["hi"], code=1002)) for code in range(3, 8)},
-    **{f"4.2.{code - 10}": (HI + wire_frame(0x80 | code, b"a"), Said(["hi"], code=1002)) for code in range(11, 16)},
+    **{f"4.1.{code - 2}": (HI + wire_frame(0x80 | code, b"a"), Read(["hi"], code=1002)) for code in range(3, 8)},
+    **{f"4.2.{code - 10}": (HI + wire_frame(0x80 | code, b"a"), Read(["hi"], code=1002)) for code in range(11, 16)},
     "5.1": (wire_frame(0x09, b"a") + wire_frame(LAST, b"b"), BAD),
     "5.2": (wire_frame(0x0A, b"a") + wire_frame(LAST, b"b"), BAD),
-    "5.3": (fragments(b"fragment1fragment2", 9), Said(["fragment1fragment2"])),
+    "5.3": (fragments(b"fragment1fragment2", 9), Read(["fragment1fragment2"])),
     "5.6": (
         wire_frame(FIRST, b"a") + wire_frame(PINGED, b"p") + wire_frame(LAST, b"b"),
-        Said(["ab"], [b"p"]),
+        Read(["ab"], [b"p"]),
     ),
     "5.9": (wire_frame(LAST, b"none") + HI, BAD),
     "5.12": (wire_frame(NEXT, b"none") + HI, BAD),
-    "5.15": (fragments(b"abcd", 2) + wire_frame(NEXT, b"e") + HI, Said(["abcd"], code=1002)),
+    "5.15": (fragments(b"abcd", 2) + wire_frame(NEXT, b"e") + HI, Read(["abcd"], code=1002)),
     "5.16": ((wire_frame(NEXT, b"a") + fragments(b"bc", 1)) * 2, BAD),
     "5.17": ((wire_frame(LAST, b"a") + fragments(b"bc", 1)) * 2, BAD),
     "5.18": (wire_frame(FIRST, b"a") + wire_frame(ONE, b"b"), BAD),
     "5.19": (
         wire_frame(FIRST, b"1") + wire_frame(NEXT, b"2") + wire_frame(PINGED, b"p1") + wire_frame(NEXT, b"3")
         + wire_frame(NEXT, b"4") + wire_frame(PINGED, b"p2") + wire_frame(LAST, b"5"),
-        Said(["12345"], [b"p1", b"p2"]),
+        Read(["12345"], [b"p1", b"p2"]),
     ),
-    "6.1.1": (wire_frame(ONE), Said([""])),
-    "6.1.2": (wire_frame(FIRST) + wire_frame(NEXT) + wire_frame(LAST), Said([""])),
-    "6.1.3": (wire_frame(FIRST) + wire_frame(NEXT, b"middle") + wire_frame(LAST), Said(["middle"])),
-    "6.2.1": (wire_frame(ONE, GREEK.encode()), Said([GREEK])),
-    "6.2.3": (fragments(GREEK.encode(), 1), Said([GREEK])),
+    "6.1.1": (wire_frame(ONE), Read([""])),
+    "6.1.2": (wire_frame(FIRST) + wire_frame(NEXT) + wire_frame(LAST), Read([""])),
+    "6.1.3": (wire_frame(FIRST) + wire_frame(NEXT, b"middle") + wire_frame(LAST), Read(["middle"])),
+    "6.2.1": (wire_frame(ONE, GREEK.encode()), Read([GREEK])),
+    "6.2.3": (fragments(GREEK.encode(), 1), Read([GREEK])),
     "6.3.1": (wire_frame(ONE, COSMOS + b"\xed\xa0\x80edited"), UTF8),
     "6.3.2": (fragments(COSMOS + b"\xed\xa0\x80edited", 1), UTF8),
     "6.4.1": (wire_frame(FIRST, COSMOS) + wire_frame(NEXT, b"\xf4\x90\x80\x80") + wire_frame(LAST, b"edited"), UTF8),
     # 6.5 to 6.23: valid and invalid UTF-8, each by itself.
-    **{f"6.good {good!r}": (wire_frame(ONE, good.encode()), Said([good])) for good in (
+    **{f"6.good {good!r}": (wire_frame(ONE, good.encode()), Read([good])) for good in (
         "κ", "κόσμε", "\0", "\x80", "\u0800", "\U00010000", "\x7f", "\u07ff", "\uffff", "\U0010ffff", "\ud7ff",
         "\ue000", "\ufffd", "\ufffe", "\U0001fffe",
     )},
@@ -140,14 +140,14 @@ CASES: dict[str, tuple[bytes, Said]] = {
         b"\xe0\x80\xaf", b"\xf0\x80\x80\xaf", b"\xc1\xbf", b"\xe0\x9f\xbf", b"\xf0\x8f\xbf\xbf", b"\xed\xa0\x80",
         b"\xed\xaf\xbf", b"\xed\xb0\x80", b"\xed\xbf\xbf", b"\xed\xa0\x80\xed\xb0\x80", b"\xfe", b"\xff",
     )},
-    "7.1.1": (HI + NORMAL, Said(["hi"], ended=CloseFrame(1000, ""))),
-    "7.1.2": (NORMAL * 2, Said(ended=CloseFrame(1000, ""))),
-    "7.1.3": (NORMAL + wire_frame(PINGED), Said(ended=CloseFrame(1000, ""))),
-    "7.1.4": (NORMAL + HI, Said(ended=CloseFrame(1000, ""))),
-    "7.1.5": (wire_frame(FIRST, b"a") + NORMAL + wire_frame(LAST, b"b"), Said(ended=CloseFrame(1000, ""))),
+    "7.1.1": (HI + NORMAL, Read(["hi"], ended=CloseFrame(1000, ""))),
+    "7.1.2": (NORMAL * 2, Read(ended=CloseFrame(1000, ""))),
+    "7.1.3": (NORMAL + wire_frame(PINGED), Read(ended=CloseFrame(1000, ""))),
+    "7.1.4": (NORMAL + HI, Read(ended=CloseFrame(1000, ""))),
+    "7.1.5": (wire_frame(FIRST, b"a") + NORMAL + wire_frame(LAST, b"b"), Read(ended=CloseFrame(1000, ""))),
     "7.1.6": (
         wire_frame(ONE, b"B" * 262_144) + NORMAL + wire_frame(PINGED),
-        Said(["B" * 262_144], ended=CloseFrame(1000, "")),
+        Read(["B" * 262_144], ended=CloseFrame(1000, "")),
     ),
     "7.3.1": closing(b"", 1005),
     "7.3.2": (wire_frame(CLOSED, b"\x03"), BAD),
@@ -191,7 +191,7 @@ def test_text_that_cannot_become_utf_8_ends_the_socket_at_once() -> None:
         [whole[: 2 + len(bad)]],
         one_by_one(whole[: 2 + len(bad)]),
     ):
-        assert (read(chunks[:-1]), read(chunks)) == (Said(), UTF8)
+        assert (read(chunks[:-1]), read(chunks)) == (Read(), UTF8)
     long = wire_frame(ONE, bad)
     assert {read(one_by_one(long), most=most).code for most in range(len(bad) - 1)} == {0}
     assert {read(cut(long, [at]), most=len(bad) - 1).code for at in range(len(long))} == {0}
@@ -246,7 +246,7 @@ def test_compressed_messages_come_as_they_were(
     wire = b"".join(HI + (fragments(body, size, 0x41) if body else wire_frame(0xC1)) for body in bodies)
     expected: list[str] = [one for text in texts for one in ("hi", text)]
     for chunks in (cut(wire, places), one_by_one(wire)):
-        assert read(chunks, extension=extension) == Said(list(expected))
+        assert read(chunks, extension=extension) == Read(list(expected))
 
 
 def test_a_decompression_bomb_is_refused() -> None:

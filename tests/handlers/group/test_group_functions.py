@@ -170,7 +170,7 @@ def test_a_post_that_failed_after_writing_the_record_still_takes_effect() -> Non
     """If a POST failed after its first write, the stream still runs, can be stopped, and its record says so."""
     world, moved = running(a="evicts", b="tolerates"), "evicts:a"
     world.at(10_300, lambda: world.leave(moved))
-    world.at(10_310, lambda: world.begins_to_join(moved))
+    world.at(10_310, lambda: world.begin_join(moved))
     world.run(16_000)
     assert world.holders(moved) == ["r1"]
     world.leave(moved)

@@ -34,7 +34,7 @@ def begun(every_ms: int = EVERY_MS, lease: GroupLease | None = None) -> GroupTas
     return group_tasks
 
 
-def asked(group_tasks: GroupTasks, now_ms: int) -> object:
+def task_at(group_tasks: GroupTasks, now_ms: int) -> object:
     """Return the request at that instant; a millisecond before there is none."""
     assert group_tasks.due_ms == now_ms
     assert group_tasks.next_task(now_ms - 1) is None
@@ -44,15 +44,15 @@ def asked(group_tasks: GroupTasks, now_ms: int) -> object:
 def test_a_later_version_brings_the_heartbeat_forward() -> None:
     """A check that finds a later version brings the heartbeat forward; the next check comes as long after it."""
     group_tasks, lease = begun(), GroupLease(1, "E", version=4, heartbeats=ALONE)
-    assert asked(group_tasks, CHECK_MS) == CHECK
+    assert task_at(group_tasks, CHECK_MS) == CHECK
     group_tasks.record_answer(CHECK_MS + 5, 4)
-    assert asked(group_tasks, CHECK_MS + 5) == HEARTBEAT
+    assert task_at(group_tasks, CHECK_MS + 5) == HEARTBEAT
     group_tasks.record_answer(CHECK_MS + 9, lease)
     assert group_tasks.next_task(CHECK_MS + 9) == GroupTask("members", 4)
     group_tasks.record_answer(CHECK_MS + 9, {"a": "joined", "b": "joined"})
     assert group_tasks.next_task(CHECK_MS + 9) == RECORDS
     group_tasks.record_answer(0, [])
-    assert asked(group_tasks, 2 * CHECK_MS + 9) == CHECK
+    assert task_at(group_tasks, 2 * CHECK_MS + 9) == CHECK
 
 
 @given(st.lists(st.sampled_from([0, 3, 4, None]), max_size=12), st.integers(0, 900))
@@ -76,7 +76,7 @@ def test_a_heartbeat_is_never_late(checks: Sequence[int | None], late_ms: int) -
 def test_a_function_makes_no_check_close_to_a_heartbeat(every_ms: int, heartbeats: dict[str, GroupHeartbeat]) -> None:
     """Without a distance of a second on both sides there is no check, nor in a function beside a newer one."""
     group_tasks = begun(every_ms, GroupLease(2, "E", version=3, heartbeats=heartbeats))
-    assert asked(group_tasks, min(every_ms, OFTEN_MS)) == HEARTBEAT
+    assert task_at(group_tasks, min(every_ms, OFTEN_MS)) == HEARTBEAT
 
 
 def test_a_request_that_the_store_refuses_is_repeated_after_a_pause() -> None:
@@ -84,7 +84,7 @@ def test_a_request_that_the_store_refuses_is_repeated_after_a_pause() -> None:
     group_tasks = begun()
     assert group_tasks.next_task(EVERY_MS) == HEARTBEAT
     group_tasks.record_answer(EVERY_MS + 5, None)
-    assert asked(group_tasks, EVERY_MS + 5 + OFTEN_MS) == HEARTBEAT
+    assert task_at(group_tasks, EVERY_MS + 5 + OFTEN_MS) == HEARTBEAT
 
 
 def test_a_heartbeat_comes_before_the_removal_of_a_stream() -> None:

@@ -52,7 +52,7 @@ class Group(World):
 
     def __init__(self, **openings: list[Script]) -> None:
         self.tables = MemoryDynamoDB("events", "control")
-        super().__init__(plain_store(self.tables), self._plays)
+        super().__init__(plain_store(self.tables), self._script_steps)
         self.openings = {name: iter(scripts) for name, scripts in openings.items()}
         self.ended: dict[str, StreamEnd | Exception] = {}
         self.kept_until: dict[str, int] = {}
@@ -65,13 +65,13 @@ class Group(World):
     def _is_kept(self, name: str, now_ms: int) -> bool:
         return now_ms < self.kept_until.get(name, 10**12)
 
-    def _plays(self, stream: str) -> Script:
+    def _script_steps(self, stream: str) -> Script:
         script = next(self.openings[stream.removeprefix("demo:")], None)
         if script is None:
             raise RuntimeError("a defect of the performer")
         return script
 
-    def keep(self, until_ms: int = LIFE_MS) -> dict[str, StreamEnd | Exception]:
+    def results_until(self, until_ms: int = LIFE_MS) -> dict[str, StreamEnd | Exception]:
         """Return the results of the streams that have ended by then."""
         rung: set[str] = set()
         while len(self.ended) < len(self.openings):
@@ -109,7 +109,7 @@ def test_a_rejected_stream_ends_alone(refuses: Script) -> None:
     """A rejected stream ends after its profile's `reject_after`; the others stay, and their events are stored."""
     calm: Script = [(10, Opened(200)), *((1_000 * number, Chunk(numbered(number))) for number in range(1, 6))]
     group = Group(a=[refuses] * 9, b=[calm], c=[calm], d=[refuses, STAYS])
-    ends = group.keep()
+    ends = group.results_until()
     assert next_step_of(ends["a"]) == (NextStep.OVER, "StreamRejected")
     first_ms, *_, last_ms = group.opened_ms("a")
     assert 3_000 <= last_ms - first_ms < 6_000
@@ -121,7 +121,7 @@ def test_a_rejected_stream_ends_alone(refuses: Script) -> None:
 def test_a_dropped_stream_is_connected_again_after_a_back_off() -> None:
     """A dropped stream is connected again after the machine's back-off, half a second with the draw of 0.5."""
     group = Group(a=[DROPS, DROPS, STAYS], b=[STAYS])
-    group.keep()
+    group.results_until()
     assert group.opened_ms("b") == [0]
     first, second, third = group.opened_ms("a")
     assert (second - first, third - second) == (2_500, 2_500)
@@ -131,7 +131,7 @@ def test_failures_in_a_row_have_ever_longer_back_offs() -> None:
     """The back-offs are half of 1, 2, 4 and 5 s, then the lane's long back-off, and then the first again."""
     refused: Script = [(0, Closed("refused"))]
     group = Group(a=[refused] * 20)
-    group.keep(30_000)
+    group.results_until(30_000)
     times = group.opened_ms("a")
     rests = [after - before for before, after in itertools.pairwise(times)]
     assert rests[:6] == [500, 1_000, 2_000, 2_500, 5_500, 500]
@@ -141,7 +141,7 @@ def test_no_stream_is_opened_again_shortly_before_the_deadline() -> None:
     """Shortly before the deadline no stream is opened again: the newer function has more time for it."""
     refused: Script = [(0, Closed("refused"))]
     group = Group(a=[refused] * 40)
-    assert next_step_of(group.keep()["a"]) == (NextStep.AGAIN, "StreamDropped")
+    assert next_step_of(group.results_until()["a"]) == (NextStep.AGAIN, "StreamDropped")
     assert LIFE_MS - 12_000 < max(group.opened_ms("a")) < group.now_ms < LIFE_MS - 4_000
 
 
@@ -150,7 +150,7 @@ def test_a_back_off_delays_the_end_of_a_function_by_at_most_a_second() -> None:
     refused: Script = [(0, Closed("refused"))]
     group = Group(a=[refused] * 9)
     group.kept_until["a"] = 7_000
-    assert next_step_of(group.keep()["a"]) == (NextStep.AGAIN, "StreamDropped")
+    assert next_step_of(group.results_until()["a"]) == (NextStep.AGAIN, "StreamDropped")
     assert 7_000 <= group.now_ms <= 8_000
 
 
@@ -158,7 +158,7 @@ def test_another_error_begins_with_its_own_first_back_off() -> None:
     """Another error begins with half of its first back-off, a 429 with the stage's delay, whatever failed before."""
     refused: Script = [(0, Closed("refused"))]
     group = Group(a=[refused, refused, [(0, Opened(429))], refused, STAYS])
-    group.keep(30_000)
+    group.results_until(30_000)
     rests = [after - before for before, after in itertools.pairwise(group.opened_ms("a"))]
     assert rests == [500, 1_000, 500 * DELAYS.throttle_delay_s, 500]
 
@@ -167,7 +167,7 @@ def test_a_defect_closes_the_open_upstream() -> None:
     """If the manager raises at an invalid chunk, the upstream is closed, or it would count the connection for ever."""
     broken: Script = [(10, Opened(200)), (20, "no chunk")]  # type: ignore[list-item]
     group = Group(a=[broken, STAYS])
-    group.keep(25)
+    group.results_until(25)
     assert group.readers["demo:a"].is_closed
 
 
@@ -177,17 +177,17 @@ def test_a_stream_with_a_hot_standby_is_needed_again_at_its_deadline() -> None:
     class Hot(Group):
         profile = replace(PROFILE, standby="hot")
 
-    ends = [group(a=[STAYS]).keep()["a"] for group in (Hot, Group)]
+    ends = [group(a=[STAYS]).results_until()["a"] for group in (Hot, Group)]
     assert [next_step_of(end)[0] for end in ends] == [NextStep.STANDBY, NextStep.EXPIRED]
 
 
 def test_a_defect_ends_one_connection() -> None:
     """An exception in a stream's steps ends only its own connection; the stream is connected again after a back-off."""
     group = Group(a=[DROPS], b=[STAYS])
-    assert group.keep(20_000) == {}
+    assert group.results_until(20_000) == {}
     assert group.opened_ms("a") == [0]
     group.kept_until["a"] = 20_000
-    kept = group.keep()["a"]
+    kept = group.results_until()["a"]
     assert next_step_of(kept) == (NextStep.AGAIN, BROKEN)
     assert isinstance(kept, StreamEnd)
     assert kept.report.outcome.message == "a defect: RuntimeError"
@@ -200,7 +200,7 @@ def test_a_stream_that_floods_delays_no_other(count: int) -> None:
     calm: Script = [(10, Opened(200)), *((10, Chunk(numbered(number))) for number in range(3))]
     names = [f"n{number}" for number in range(count)]
     group = Group(flood=[flood], **{name: [calm] for name in names})
-    group.keep()
+    group.results_until()
     served = [stream.removeprefix("demo:") for stream in group.served]
     # Each of the other streams has an answer and three events.
     done = next(at for at in range(len(served)) if all(served[:at].count(name) == 4 for name in names))

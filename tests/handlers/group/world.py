@@ -147,10 +147,10 @@ class World:
     def join(self, *streams: str) -> None:
         """Write what a POST writes, in the same order."""
         for stream in streams:
-            self.groups.add_member(stream, self.begins_to_join(stream))
+            self.groups.add_member(stream, self.begin_join(stream))
         self.groups.raise_version()
 
-    def begins_to_join(self, stream: str) -> str:
+    def begin_join(self, stream: str) -> str:
         """Write what a POST writes first; return when the stream joined."""
         joined = f"{self.now_ms}"
         self._control.set_attributes(
@@ -167,7 +167,7 @@ class World:
         self.functions.append(VirtualGroup(self, request_id, died))
         self.functions[-1].advance()
 
-    def has_ended(self, one: VirtualGroup, outcome: Outcome) -> None:
+    def record_end(self, one: VirtualGroup, outcome: Outcome) -> None:
         """Note how a function has ended."""
         self.outcomes[one.who.request_id] = outcome
         self.functions.remove(one)
@@ -240,7 +240,9 @@ class VirtualGroup(VirtualFunction):
             GROUP, "A", EXECUTION, request_id, world.now_ms + LIFE_MS, MARGIN_MS, 1_000, world.every_ms,
             world.overlap_max_ms, died=died, cycles=world.cycles, renew_after=world.renew_after,
         )  # fmt: skip
-        super().__init__(world.clock, Task(1, self.who), lambda outcome: world.has_ended(self, outcome), is_prompt=True)
+        super().__init__(
+            world.clock, Task(1, self.who), lambda outcome: world.record_end(self, outcome), is_prompt=True
+        )
         self.draw = lambda least, most: least + (most - least) * world.draws.random()
 
     def advance(self) -> None:

@@ -134,7 +134,7 @@ class Rig:
         events = [entry.event for entry in entries if entry.event is not None]
         return [(json.loads(event.data or "")["id"], event.is_repaired) for event in events]
 
-    def lies(self, **ways: Any) -> None:
+    def change_ways(self, **ways: Any) -> None:
         """Change how the address behaves."""
         self.rest._ways = replace(self.rest._ways, **ways)
 
@@ -149,7 +149,7 @@ def item(tables: Any, partition: str, sort: str) -> Item:
     return found
 
 
-def brought(rig: Rig) -> list[int]:
+def repaired_events(rig: Rig) -> list[int]:
     """Check that every event exists once; return in order those that came by repair."""
     stored = rig.stored()
     assert sorted(number for number, _ in stored) == list(range(len(rig.emitted_ms)))

@@ -16,7 +16,7 @@ from handlers.store import control_record
 from handlers.store.ledger_records import connection_item, connection_key, gap_item
 from handlers.store.typed_values import item_key
 from local.simulation.virtual_rest import RestWays
-from tests.handlers.repair.rigs import MISSED, Rig, body, brought, item
+from tests.handlers.repair.rigs import MISSED, Rig, body, item, repaired_events
 
 
 def test_an_event_of_the_backlog_is_no_edge() -> None:
@@ -24,7 +24,7 @@ def test_an_event_of_the_backlog_is_no_edge() -> None:
     rig = Rig(RestWays(limit=100), live=18)
     rig.run()
     assert [address.partition("?")[2] for address in rig.rest.addresses] == ["after=9&before=18", "after=8&before=19"]
-    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
+    assert (rig.repaired.state, repaired_events(rig)) == (REPAIRED, MISSED)
     behind = Rig(RestWays(limit=100), live=30)
     behind.run(left_ms=1_000)
     assert (behind.repaired.state, behind.repaired.reason, behind.rest.addresses) == (OPEN, NO_EVENT_AFTER, [])
@@ -49,7 +49,7 @@ def test_ids_that_started_over_prove_nothing(since: int, seen: int, state: str) 
     epoch = {"epoch": control_record.epoch_value(Epoch(0, rig.at(since), rig.at(seen)))}
     rig.tables.put_item(TableName="control", Item=item(rig.tables, "s", "lease") | epoch)
     rig.run(left_ms=1_000)
-    assert (rig.repaired.state, brought(rig)) == (state, MISSED)
+    assert (rig.repaired.state, repaired_events(rig)) == (state, MISSED)
     assert rig.repaired.reason == ("" if state == REPAIRED else RESTARTED)
 
 
@@ -73,7 +73,7 @@ def test_a_gap_without_an_event_after_it_waits_for_one() -> None:
     rig.now = rig.repaired.next_ms
     rig.run(request=False)
     assert rig.repaired.state == REPAIRED
-    assert brought(rig) == MISSED
+    assert repaired_events(rig) == MISSED
 
 
 @pytest.mark.parametrize("unproved", ["", "a reason"])
@@ -101,7 +101,7 @@ def test_an_event_of_an_older_connection_is_no_edge() -> None:
     rig.store.write("s", 1, 90, [StreamEvent("9", body(9), None, None, None, rig.at(15))])
     rig.run()
     assert rig.repaired.state == REPAIRED
-    assert brought(rig) == MISSED
+    assert repaired_events(rig) == MISSED
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from handlers.repair.pages import Fetched
 from handlers.repair.proof import has_passed_edge, is_continuous, places, with_order
 from local.simulation.virtual_rest import RestWays, VirtualRest
 from tests.handlers.context import Killed
-from tests.handlers.repair.rigs import MISSED, REPAIR, STREAM, Rig, body, brought
+from tests.handlers.repair.rigs import MISSED, REPAIR, STREAM, Rig, body, repaired_events
 
 
 @pytest.mark.parametrize("limit", [2, 3, 100])
@@ -28,7 +28,7 @@ def test_an_address_without_an_order_hides_nothing(address: str, limit: int) -> 
     ways = RestWays(limit=limit, is_inclusive=True, is_shuffled=True)
     rig = Rig(ways, address=f"https://rest.example/events?{address}")
     rig.run(left_ms=1_000)
-    assert sorted(brought(rig)) == MISSED
+    assert sorted(repaired_events(rig)) == MISSED
     assert rig.repaired.state == (REPAIRED if limit == 100 else PARTLY)
 
 
@@ -118,7 +118,7 @@ def test_numbered_pages_may_end_with_a_404(following: dict[str, Any], ends_after
         rig.run()
         assert (rig.repaired.state, rig.repaired.reason) == (PARTLY, "answered 404")
     else:
-        assert (brought(rig), rig.repaired.stored) == (MISSED, len(MISSED))
+        assert (repaired_events(rig), rig.repaired.stored) == (MISSED, len(MISSED))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_an_item_that_is_deleted_between_two_counted_pages_hides_no_other(page: 
     assert rig.repaired.state == PARTLY
     rig.now = rig.repaired.next_ms
     rig.run(left_ms=1_000)
-    assert (sorted(brought(rig)), rig.repaired.state) == (list(range(10, 20)), REPAIRED)
+    assert (sorted(repaired_events(rig)), rig.repaired.state) == (list(range(10, 20)), REPAIRED)
 
 
 @pytest.mark.parametrize("skips", [False, True])
@@ -174,7 +174,7 @@ def test_an_item_that_is_deleted_after_a_kill_hides_no_other(skips: bool) -> Non
     assert rig.repaired.pages == 1
     rest.gone, rig.dies_after, rig.now = (11,), None, rig.now + TURN_MS + rig.pace_ms
     rig.run()
-    assert (rig.repaired.state, sorted(brought(rig))) == (REPAIRED, list(range(10, 20)))
+    assert (rig.repaired.state, sorted(repaired_events(rig))) == (REPAIRED, list(range(10, 20)))
 
 
 def test_an_offset_that_is_also_a_key_hides_no_item() -> None:
@@ -189,7 +189,7 @@ def test_an_offset_that_is_also_a_key_hides_no_item() -> None:
 
     rest.fetch = deletes  # type: ignore[method-assign]
     rig.run()
-    assert (rig.repaired.state, sorted(brought(rig))) == (REPAIRED, list(range(4, 10)))
+    assert (rig.repaired.state, sorted(repaired_events(rig))) == (REPAIRED, list(range(4, 10)))
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_an_address_without_an_end_is_read_as_far_as_the_edge(edge: str, asked: 
     """
     rig = Rig(RestWays(limit=3), address=f"https://rest.example/events?{edge}={{{edge}}}", events=400)
     rig.run()
-    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
+    assert (rig.repaired.state, repaired_events(rig)) == (REPAIRED, MISSED)
     assert len(rig.rest.asked) == asked
 
 
@@ -414,7 +414,7 @@ def test_a_refused_walk_continues_at_its_page() -> None:
     while rig.repaired.state != REPAIRED:
         rig.now = rig.repaired.next_ms
         rig.run()
-    assert (brought(rig), rig.now - begun_ms) == (list(range(10, 42)), 77_102)
+    assert (repaired_events(rig), rig.now - begun_ms) == (list(range(10, 42)), 77_102)
     first = [one for one in rig.rest.addresses if "page=" not in one]
     assert len(rig.rest.addresses) - len(set(rig.rest.addresses)) == len(first) - len(set(first)) == 1
 
@@ -456,7 +456,7 @@ def test_the_edge_may_be_on_a_later_page() -> None:
             rig.run()
         rig.dies_after, rig.now = None, rig.now + TURN_MS + rig.pace_ms
         rig.run()
-        assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
+        assert (rig.repaired.state, repaired_events(rig)) == (REPAIRED, MISSED)
         assert len(rig.rest.asked) in (6, 7)
 
 
@@ -478,4 +478,4 @@ def test_a_limit_that_an_answer_uses_up_is_obeyed(page: int) -> None:
     assert rig.run(left_ms=60_000).status == "busy"
     rig.now += 2_000
     rig.run(left_ms=60_000)
-    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
+    assert (rig.repaired.state, repaired_events(rig)) == (REPAIRED, MISSED)

@@ -20,7 +20,7 @@ from handlers.store.ledger_records import gap_item
 from local.simulation.virtual_rest import RestWays
 from tests.examples import one_in
 from tests.handlers.context import Killed
-from tests.handlers.repair.rigs import MISSED, REPAIR, STREAM, Rig, body, brought, item
+from tests.handlers.repair.rigs import MISSED, REPAIR, STREAM, Rig, body, item, repaired_events
 
 STORES = ("items", "log")
 
@@ -32,7 +32,7 @@ def test_missed_events_are_stored_once_and_marked(store: str, is_inclusive: bool
     """Missed events are stored once, after the later ones, in items or a log, with any pages, and are counted."""
     rig = Rig(RestWays(limit=limit, is_inclusive=is_inclusive), store=store)
     assert rig.run().status == "done"
-    assert brought(rig) == MISSED
+    assert repaired_events(rig) == MISSED
     assert [number for number, _ in rig.stored()][-5:] == MISSED
     assert (rig.repaired.state, rig.repaired.stored, rig.repaired.reason) == (REPAIRED, 5, "")
     assert rig.repaired.span == (rig.gap.from_ms, rig.gap.to_ms)
@@ -58,11 +58,11 @@ def test_an_answer_without_an_overlap_proves_nothing(lie: str, missed: range) ->
     assert repair.state == (PARTLY if repair.stored else FAILED)
     assert repair.reason
     assert repair.next_ms > rig.now
-    rig.lies(lie="")
+    rig.change_ways(lie="")
     rig.now = repair.next_ms
     rig.run(request=False)
     assert rig.repaired.state == REPAIRED
-    assert sorted(brought(rig)) == list(missed)
+    assert sorted(repaired_events(rig)) == list(missed)
 
 
 def test_an_address_that_lags_is_asked_until_it_has_the_event_after_the_gap() -> None:
@@ -71,7 +71,7 @@ def test_an_address_that_lags_is_asked_until_it_has_the_event_after_the_gap() ->
     rig.run()
     assert rig.repaired.state == REPAIRED
     assert rig.repaired.tries > 2
-    assert brought(rig) == MISSED
+    assert repaired_events(rig) == MISSED
     pauses = [later - earlier for earlier, later in zip(rig.rest.asked, rig.rest.asked[1:], strict=False)]
     rests = [pause for pause in pauses if pause > 1_000]
     assert rests == sorted(rests)
@@ -114,7 +114,7 @@ def test_retry_after_is_obeyed_by_all_streams_of_the_profile() -> None:
     until_ms = int(item(rig.tables, "s", "repairing")["until_ms"]["N"])
     assert until_ms == rig.repaired.rest_until_ms
     assert rig.run().status == "busy"
-    rig.lies(refuses=0)
+    rig.change_ways(refuses=0)
     rig.now = max(until_ms, rig.repaired.next_ms)
     assert (rig.run().status, rig.repaired.state) == ("done", REPAIRED)
 
@@ -138,13 +138,13 @@ def test_a_kill_at_any_place_loses_nothing_and_stores_nothing_twice(store: str, 
             asked = len(rig.rest.asked)
         rig.dies_after, rig.now = None, rig.now + TURN_MS + rig.pace_ms
         if is_refused:
-            rig.lies(refuses=100)
+            rig.change_ways(refuses=100)
             rig.run(left_ms=1_000)
-            rig.lies(refuses=0)
+            rig.change_ways(refuses=0)
             rig.now += 100_000
         assert rig.run(request=not item(rig.tables, "s", "repair")).status == "done"
         assert (rig.repaired.state, rig.repaired.stored) == (REPAIRED, len(MISSED))
-        assert brought(rig) == MISSED
+        assert repaired_events(rig) == MISSED
         longest = max(longest, asked)
         count += 1
     whole = len(rig.rest.asked)
@@ -162,7 +162,7 @@ def test_events_left_out_on_purpose_are_fetched_only_on_request(cause: str, stat
     (gap,) = rig.records.newest_gaps("s", 1)
     rig.store.ledger.save_repair("s", gap, gap_edges.repair_again(gap, rig.now))
     rig.run(left_ms=1_000)
-    assert (rig.repaired.state, brought(rig)) == (state, MISSED)
+    assert (rig.repaired.state, repaired_events(rig)) == (state, MISSED)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -176,14 +176,14 @@ def test_gaps_that_touch_count_each_event_once(seed: int) -> None:
         rig.run()
         rig.now += 30_000
         repairs = [gap.repair for gap in rig.records.newest_gaps("s", 9) if gap.repair is not None]
-    assert (sum(one.stored for one in repairs), brought(rig)) == (10, list(range(10, 20)))
+    assert (sum(one.stored for one in repairs), repaired_events(rig)) == (10, list(range(10, 20)))
 
 
 def test_a_walk_of_minutes_stores_nothing_twice_in_a_log() -> None:
     """The second walk of a slow repair brings stored and later events again, and stores none of them twice."""
     rig = Rig(RestWays(limit=4), store="log", address="https://rest.example/events?after={after}", pace_s=60)
     rig.run()
-    assert (rig.repaired.state, rig.repaired.stored, brought(rig)) == (REPAIRED, len(MISSED), MISSED)
+    assert (rig.repaired.state, rig.repaired.stored, repaired_events(rig)) == (REPAIRED, len(MISSED), MISSED)
 
 
 def test_a_log_with_too_many_keys_since_the_gap_takes_no_items(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_a_walk_that_begins_anew_counts_each_event_once(second: int) -> None:
             rig.run()
     rig.dies_after, rig.now = None, rig.now + TURN_MS + rig.pace_ms
     rig.run()
-    assert (rig.repaired.state, rig.repaired.stored, brought(rig)) == (REPAIRED, len(MISSED), MISSED)
+    assert (rig.repaired.state, rig.repaired.stored, repaired_events(rig)) == (REPAIRED, len(MISSED), MISSED)
 
 
 def test_a_secret_that_no_header_can_carry_is_named() -> None:
@@ -285,7 +285,7 @@ def test_the_last_page_of_an_order_may_come_again() -> None:
     rig.rest.fetch = again  # type: ignore[method-assign]
     rig.run()
     assert rig.repaired.state == REPAIRED
-    assert brought(rig) == MISSED
+    assert repaired_events(rig) == MISSED
 
 
 def test_a_short_refusal_is_waited_for_three_times() -> None:
@@ -381,7 +381,7 @@ def test_an_announced_loss_is_repaired_as_well(live: int, before: int) -> None:
     assert gap.repair is not None
     assert gap.repair.state == REPAIRED
     assert rig.rest.addresses[0].partition("?")[2] == f"after=9&before={before}"
-    assert brought(rig) == MISSED
+    assert repaired_events(rig) == MISSED
 
 
 def test_an_address_by_time_is_requested_around_the_gap() -> None:

@@ -16,7 +16,7 @@ from handlers.repair.work import DONE_KEPT_DAYS, MOST_STARTED, SETTLED_MS, start
 from handlers.store.ledger_records import gap_item
 from handlers.store.typed_values import DAY_S, item_key, number_value
 from local.simulation.virtual_rest import RestWays
-from tests.handlers.repair.rigs import MISSED, Rig, brought, item
+from tests.handlers.repair.rigs import MISSED, Rig, item, repaired_events
 
 
 def test_one_function_at_a_time_asks_an_upstream() -> None:
@@ -28,7 +28,7 @@ def test_one_function_at_a_time_asks_an_upstream() -> None:
     assert rig.run().status == "done"
 
 
-def watched(
+def watch_turns(
     monkeypatch: pytest.MonkeyPatch, rig: Rig, of: Any, name: str, takes_ms: int = 0, only: str = ""
 ) -> list[int]:
     """Return how long the turn lasts at each call, which takes `takes_ms`; `only` limits it to reads of a log."""
@@ -51,7 +51,7 @@ def test_the_turn_lasts_until_each_request(
 ) -> None:
     """A turn outlasts the pace between two pages, and the wait for a request that is due soon."""
     rig = Rig(RestWays(limit=1), **fields)
-    left_ms = watched(monkeypatch, rig, rig.rest, "fetch")
+    left_ms = watch_turns(monkeypatch, rig, rig.rest, "fetch")
     rig.work.request("s", rig.now, rig.now + 25_000)
     assert rig.run(request=False, is_dry=is_dry).status == "done"
     assert len(left_ms) > 5
@@ -66,7 +66,7 @@ def test_the_turn_lasts_while_much_is_stored_or_read(monkeypatch: pytest.MonkeyP
     rig.connected(3, range(20, 24))
     rig.tables.most_items = int(store == "log")
     of, name, only = (rig.store, "write", "") if store == "items" else (rig.tables, "query", "ProjectionExpression")
-    left_ms = watched(monkeypatch, rig, of, name, TURN_MS - 1_000, only)
+    left_ms = watch_turns(monkeypatch, rig, of, name, TURN_MS - 1_000, only)
     rig.run()
     assert (rig.repaired.state, rig.repaired.stored) == (REPAIRED, len(MISSED))
     assert len(left_ms) > 2
@@ -179,7 +179,7 @@ def test_a_stream_with_unreadable_records_delays_no_other_repair() -> None:
     rig.work.request("s:later", rig.now, rig.now - 1)
     with pytest.raises(StoreUnavailable, match="the control record has layout 99"):
         rig.run()
-    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
+    assert (rig.repaired.state, repaired_events(rig)) == (REPAIRED, MISSED)
     left = next(one for one in rig.work.requests_of("s") if one.stream_id == "s:later")
     assert rig.now < left.due_ms <= rig.now + UNREADABLE_REST_MS
 
@@ -207,4 +207,4 @@ def test_many_gaps_are_all_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
         rig.tables.put_item(TableName="control", Item=gap_item("s", loss))
     rig.run()
     assert gap_edges.incomplete_gaps(rig.records.newest_gaps("s", 9)) == []
-    assert brought(rig) == MISSED
+    assert repaired_events(rig) == MISSED

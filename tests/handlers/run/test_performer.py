@@ -33,13 +33,13 @@ class Streams(World):
 
     def begin(self, stream: str, steps: list[Step]) -> None:
         """Let a stream request these steps, one after the other; `values` keeps the answers."""
-        self.begin_with(stream, self._plays(stream, steps))
+        self.begin_with(stream, self._script_steps(stream, steps))
 
     def begin_with(self, stream: str, steps: Steps[str]) -> None:
         who = Invocation(stream, "A", "", "r1", DEADLINE_MS, 1_000, 1_000, 2_000, 0)
         self.performer.begin(PROFILE, who, steps, self.requests(PROFILE, who))
 
-    def _plays(self, stream: str, steps: list[Step]) -> Generator[Step, Answer, str]:
+    def _script_steps(self, stream: str, steps: list[Step]) -> Generator[Step, Answer, str]:
         for step in steps:
             answer = yield step
             self.values.setdefault(stream, []).append(answer.value)

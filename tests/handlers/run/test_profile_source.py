@@ -40,11 +40,11 @@ class Place:
         )
         self.fails: Callable[[], None] = lambda: None
 
-    def puts(self, text: str, name: str = "prices") -> None:
+    def put(self, text: str, name: str = "prices") -> None:
         """Put a new version of a profile."""
         self._s3.put_object(Bucket=self.name, Key=f"{FOLDER}{name}.toml", Body=text.encode())
 
-    def deletes(self, name: str = "prices") -> None:
+    def delete(self, name: str = "prices") -> None:
         self._s3.delete_object(Bucket=self.name, Key=f"{FOLDER}{name}.toml")
 
     def function(self) -> Profiles:
@@ -80,10 +80,10 @@ def test_a_profile_that_comes_later_is_found_and_a_change_within_a_minute(place:
     """A profile in use costs one conditional request in 45 s; a packaged one is used if the bucket has none."""
     function = place.function()
     assert (function.find("prices"), function.find("packaged")) == (None, Found(OLD))
-    place.puts(OLD)
+    place.put(OLD)
     assert function.find("prices") == Found(OLD)
-    place.puts(NEW)
-    place.puts(NEW, "packaged")
+    place.put(NEW)
+    place.put(NEW, "packaged")
     before = place.requests
     assert [function.text(name) for _ in range(50) for name in ("prices", "packaged")] == [OLD] * 100
     assert place.requests == before
@@ -91,10 +91,10 @@ def test_a_profile_that_comes_later_is_found_and_a_change_within_a_minute(place:
     assert [function.text(name) for _ in range(50) for name in ("prices", "packaged")] == [NEW] * 100
     assert place.requests == before + 2
     assert function.profile("prices:eur").address_for("prices:eur") == "https://example.org/new"
-    place.puts(OLD)
+    place.put(OLD)
     function.forget("prices")
     assert function.text("prices") == OLD
-    place.deletes()
+    place.delete()
     place.now_s += READ_AGAIN_S
     with pytest.raises(InvalidRequest, match="there is no stream 'prices': no profile is named 'prices'"):
         function.profile("prices")
@@ -103,12 +103,12 @@ def test_a_profile_that_comes_later_is_found_and_a_change_within_a_minute(place:
 
 def test_an_invalid_profile_is_not_used(place: Place) -> None:
     """The last valid version stays in use, in a warm and in a cold function, until the next valid one."""
-    place.puts(OLD)
+    place.put(OLD)
     warm = place.function()
     assert warm.find("prices") == Found(OLD)
     problem = f"the profile 'prices' in the bucket is wrong, and its former version is used: {REASON}"
     for wrong in (WRONG, WRONG + "# again\n"):
-        place.puts(wrong)
+        place.put(wrong)
     place.now_s += READ_AGAIN_S
     for function in (warm, place.function()):
         found = function.find("prices")
@@ -116,7 +116,7 @@ def test_an_invalid_profile_is_not_used(place: Place) -> None:
         assert (found.text, found.problem[: len(problem)]) == (OLD, problem)
         assert function.profile("prices").address_for("prices") == "https://example.org/old"
     assert len(place.warnings) == 2
-    place.puts(NEW)
+    place.put(NEW)
     place.now_s += READ_AGAIN_S
     assert warm.find("prices") == Found(NEW)
     assert warm.names() == ["packaged", "prices"]
@@ -124,10 +124,10 @@ def test_an_invalid_profile_is_not_used(place: Place) -> None:
 
 def test_a_change_is_in_use_or_named_well_within_a_minute(place: Place) -> None:
     """A change is used, or reported as wrong, within 45 s, although the function has just read the object."""
-    place.puts(OLD)
+    place.put(OLD)
     function = place.function()
     for text, noticed in ((OLD, OLD), (NEW, NEW), (WRONG, "is wrong")):
-        place.puts(text)
+        place.put(text)
         changed_s = place.now_s
         while (found := function.find("prices")) is None or noticed not in found.text + found.problem:
             place.now_s += 1
@@ -136,10 +136,10 @@ def test_a_change_is_in_use_or_named_well_within_a_minute(place: Place) -> None:
 
 def test_an_address_that_is_never_allowed_is_wrong(place: Place) -> None:
     """The metadata service's address, written as one number, is refused: the function would refuse each connection."""
-    place.puts(OLD)
+    place.put(OLD)
     function = place.function()
     assert function.text("prices") == OLD
-    place.puts('address = "http://2852039166/latest"\nframing = "sse"\nallow_private = true\n')
+    place.put('address = "http://2852039166/latest"\nframing = "sse"\nallow_private = true\n')
     place.now_s += READ_AGAIN_S
     found = function.find("prices")
     assert found is not None
@@ -154,8 +154,8 @@ def test_an_address_that_is_never_allowed_is_wrong(place: Place) -> None:
 )
 def test_a_profile_that_was_never_valid_is_refused_with_the_reason(place: Place, text: str, reason: str) -> None:
     """If there is no valid version, the stream is refused; a packaged file of the same name is used instead."""
-    place.puts(text)
-    place.puts(text, "packaged")
+    place.put(text)
+    place.put(text, "packaged")
     function = place.function()
     with pytest.raises(InvalidRequest) as caught:
         function.profile("prices")
@@ -170,8 +170,8 @@ def test_a_profile_that_was_never_valid_is_refused_with_the_reason(place: Place,
 
 def test_a_store_without_versions_has_no_former_profile(place: Place) -> None:
     """rclone's S3 lists no versions: a cold function refuses a wrong profile, or uses the packaged one."""
-    place.puts(WRONG)
-    place.puts(WRONG, "packaged")
+    place.put(WRONG)
+    place.put(WRONG, "packaged")
     function, versions = place.function(), mock.Mock()
     function.versions = lambda: versions
     versions.list_object_versions.side_effect = ClientError({"Error": {"Code": "NotImplemented"}}, "ListObjectVersions")
@@ -185,7 +185,7 @@ def test_an_outage_of_s3_changes_no_profile_and_no_request_is_repeated_at_once(
     place: Place, refusal: Exception
 ) -> None:
     """A known profile stays in use; a function that knows none raises StoreUnavailable and rejects no stream."""
-    place.puts(OLD)
+    place.put(OLD)
     known, cold = place.function(), place.function()
     assert known.text("prices") == OLD
     place.now_s += READ_AGAIN_S

@@ -29,7 +29,7 @@ from local.costs.units import item_bytes
 from local.simulation.shared_tasks import store_on
 from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.aws import CountingClient
-from tests.handlers.connection.managers import connected, drained, fresh, profile
+from tests.handlers.connection.managers import connected, drain, fresh, profile
 
 NAMES = {"events_table": "events", "control_table": "control", "dead_letter_queue": "queue"}
 STREAM = "demo"
@@ -107,7 +107,7 @@ def test_the_ledger_records_an_expired_cursor_before_it_is_replaced() -> None:
     """The ledger has the record of an expired cursor before a cursor is saved that passes the forgotten events."""
     resume = {"header": "Last-Event-ID", "fallback": "start", "expired": {"event": "gone"}}
     manager = connected(resume=resume)
-    effects = drained(manager, 50, manager.handle(40, Chunk(b"event: gone\ndata: x\n\n")))
+    effects = drain(manager, 50, manager.handle(40, Chunk(b"event: gone\ndata: x\n\n")))
     assert [type(effect) for effect in effects if isinstance(effect, SaveRecord | Release)] == [SaveRecord, Release]
     table = Table()
     function = Function(table, "r1")
@@ -142,7 +142,7 @@ def test_an_expired_cursor_stays_if_the_ledger_could_not_record_it() -> None:
     expired.start(2_000)
     second = Function(table, "r2")
     expired.handle(2_000, second.claim())
-    effects = drained(expired, 2_050, expired.handle(2_040, Opened(410)))
+    effects = drain(expired, 2_050, expired.handle(2_040, Opened(410)))
     (gives_up,) = [effect for effect in effects if isinstance(effect, ReplaceCursor)]
     assert effects.index(gives_up) == 0
     record = "connection#000000000002"
