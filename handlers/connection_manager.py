@@ -146,7 +146,7 @@ def _answer_doctor(event: object) -> dict[str, Any] | None:
     if not isinstance(event, Mapping) or "examine" not in event:
         return None
     # Imported here: only a person requests this, and each import lengthens the cold start.
-    from handlers.run.examining import answer_examination
+    from handlers.run.examination import answer_examination
 
     return answer_examination(event, profiles, secrets)
 

@@ -26,7 +26,7 @@ from handlers.profile.behaviour import Profile
 if TYPE_CHECKING:
     from handlers.connection.conversation import Conversation
     from handlers.profile.secret_references import Secrets
-    from handlers.segments.waiting import WaitingEvents
+    from handlers.segments.waiting_events import WaitingEvents
 
 # The most events of one Write; a chunk may hold thousands. The cursor moves on after each Write, and the time for which
 # a throttled table is retried counts for each one.
@@ -231,7 +231,7 @@ class Intake:
         """Makes events wait, as long as the profile says, to be written together from now on: the stream has a log."""
         if self._waiting is None:
             # Imported here, because few streams have a log and each import lengthens the cold start.
-            from handlers.segments.waiting import WaitingEvents
+            from handlers.segments.waiting_events import WaitingEvents
 
             self._waiting = WaitingEvents(self._profile.flush_ms)
             self.has_instants = True

@@ -12,7 +12,7 @@ from typing import Any
 from handlers.connection.inputs import LOG, Layout
 from handlers.framing.events import StreamEvent
 from handlers.segments.codec import pack
-from handlers.segments.known import hashes, key_hash
+from handlers.segments.known_keys import hashes, key_hash
 from handlers.store.control_table import IS_NEW, Table
 from handlers.store.event_items import (
     PLACES,

@@ -19,7 +19,7 @@ from handlers.repair.gap_edges import MOST_READ, existing_events, find_edges
 from handlers.repair.pages import Fetched
 from handlers.repair.proof import CLOCKS_MS, WIDE, Borders
 from handlers.repair.work import RepairWork
-from handlers.segments.known import MOST_BARE_KEYS, AllKeys
+from handlers.segments.known_keys import MOST_BARE_KEYS, AllKeys
 from handlers.store.connection_store import Store
 from handlers.store.event_items import PROMISED, REPAIRED_FENCE, StoragePolicy, StoredEvent, partition_key
 from handlers.store.event_reader import EventReader

@@ -32,7 +32,7 @@ from itertools import chain
 
 from handlers.connection.epochs import Epochs, alternative_keys
 from handlers.framing.events import StreamEvent
-from handlers.segments.known import HASH_BYTES, KnownKeys, body_sum, key_hash
+from handlers.segments.known_keys import HASH_BYTES, KnownKeys, body_sum, key_hash
 from handlers.segments.log_requests import (
     Anchor,
     Answer,

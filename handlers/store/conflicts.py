@@ -22,7 +22,7 @@ from itertools import islice
 from handlers.connection.epochs import Epochs, alternative_keys
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent, canonical_json
 from handlers.framing.oversize import Oversize
-from handlers.segments.known import body_sum
+from handlers.segments.known_keys import body_sum
 from handlers.store.control_table import Table
 from handlers.store.event_items import PROMISED, Fetch, to_stored_event, with_object_reference
 from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED

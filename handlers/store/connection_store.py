@@ -25,7 +25,7 @@ from handlers.store.overflow import DeadLetterQueue, Objects, SingleWriter
 from handlers.store.typed_values import Item
 
 if TYPE_CHECKING:
-    from handlers.segments.known import KnownKeys
+    from handlers.segments.known_keys import KnownKeys
     from handlers.store.segment_writer import SegmentWriter
 
 

@@ -170,7 +170,7 @@ class SingleWriter:
         of a whole body, so that another body under the key is not taken for it.
         """
         # Imported once an event is refused: most connections have none.
-        from handlers.segments.known import body_sum
+        from handlers.segments.known_keys import body_sum
 
         if self._stored_place(item) is not None:
             return DUPLICATE

@@ -28,7 +28,7 @@ from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
 from handlers.segments.appending import Appender
 from handlers.segments.codec import pack, split_into_parts
-from handlers.segments.known import KnownKeys
+from handlers.segments.known_keys import KnownKeys
 from handlers.segments.log_requests import (
     Anchor,
     Answer,

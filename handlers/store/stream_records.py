@@ -139,7 +139,7 @@ class StreamRecords:
     def record_put_back(self, stream_id: str, fence: int, event_key: str) -> None:
         """Records that an event which the connection dead-lettered is stored now; repeating it changes nothing."""
         # Imported here: only a redrive needs it, and each import lengthens the cold start.
-        from handlers.segments.known import key_hash
+        from handlers.segments.known_keys import key_hash
 
         self._table.set_attributes(item_key(stream_id, _put_back_key(fence)), {f"k{key_hash(event_key).hex()}": True})
 

@@ -52,7 +52,7 @@ class Repairers:
 
     def start(self, _stream_id: str = "") -> bool:
         """Invokes the function, which starts a moment later; returns whether Lambda accepts the invocation."""
-        if self._world.account.holds("no functions"):
+        if self._world.account.is_lasting("no functions"):
             return False
         self._clock.call_at(self._clock.now_ms() + START_MS, self._begin)
         return True

@@ -15,12 +15,12 @@ from handlers.connection.lease import LEASE_TTL_READS
 from handlers.connection.orphans import GRACE_MS
 from handlers.store import control_record
 from local.chaos import delivery_rules, repair_rules
+from local.chaos.backoff_rules import hasty, impatient, in_step, most_ms, too_late
 from local.chaos.facts import lease, lease_ttl_ms, uncovered
 from local.chaos.faults import CHECK_EVERY_MS
 from local.chaos.gap_rules import invented, unrecorded
 from local.chaos.losses import missing
 from local.chaos.plans import Fault
-from local.chaos.rests import hasty, impatient, in_step, most_ms, too_late
 from local.chaos.schedule import Schedule, requests
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS

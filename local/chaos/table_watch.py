@@ -14,7 +14,7 @@ from handlers.store.event_items import PLACES, partition_keys, place_of, stream_
 from handlers.store.group_store import group_lease
 from handlers.store.segment_reader import LOG_SUFFIX, is_segment, segment_of, stored_events
 from local.chaos.account import Account
-from local.chaos.counts import IdCounts
+from local.chaos.id_counts import IdCounts
 from local.simulation.dynamodb_expressions import Item
 from local.simulation.links import Link
 from local.simulation.tables import Key

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from handlers.framing.events import StreamEvent
 from handlers.segments.appending import Appender
-from handlers.segments.known import KnownKeys
+from handlers.segments.known_keys import KnownKeys
 from handlers.segments.log_requests import Anchor, Answer, Appended, LookBack, Page, Put, ReadOn, Request, Segment
 from tests.chaos.explorer import Model, Step, Violation
 

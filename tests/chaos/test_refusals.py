@@ -2,12 +2,12 @@
 
 import pytest
 
+from local.chaos.backoff_rules import RENEWAL_MS
 from local.chaos.deployments import LIMITS
 from local.chaos.draws import PAGE, POLICIES
 from local.chaos.group_world import Group
 from local.chaos.invariants import final_status, violations
 from local.chaos.plans import Fault
-from local.chaos.rests import RENEWAL_MS
 from local.chaos.schedule import Schedule
 from local.chaos.simulate import run_world
 from local.chaos.world import World

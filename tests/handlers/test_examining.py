@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from handlers.aws.secret_values import SecretValues
-from handlers.run.examining import answer_examination
+from handlers.run.examination import answer_examination
 from handlers.run.profile_source import Profiles
 from handlers.settings import Settings
 from tests.handlers.servers import Server, certificate, sends, serving

@@ -22,7 +22,7 @@ from handlers.connection.judging import retry_after_s
 from handlers.deliver.contract import Message, Promises, Refusal, Tools
 from handlers.profile.deliver_field import Target
 from handlers.profile.upstream_requests import UpstreamRequest
-from handlers.upstream.explained import explain
+from handlers.upstream.end_reasons import explain
 from handlers.upstream.opening import KeptConnections, RedirectRefused
 
 # StrictResponse allows the lines of an answer twice the limit of a read.

@@ -15,7 +15,7 @@ from handlers.profile.secret_references import Reference
 from handlers.repair import gap_edges, gap_ports
 from handlers.repair.gap_ports import TURN_MS
 from handlers.repair.pages import Fetched
-from handlers.segments import known
+from handlers.segments import known_keys
 from handlers.store.ledger_records import gap_item
 from local.simulation.virtual_rest import RestWays
 from tests.examples import one_in
@@ -188,7 +188,7 @@ def test_a_walk_of_minutes_stores_nothing_twice_in_a_log() -> None:
 
 def test_a_log_with_too_many_keys_since_the_gap_takes_no_items(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a log has more keys since the gap than the function can hold, no items are stored, as they may be known."""
-    monkeypatch.setattr(known, "MOST_BARE_KEYS", 17)
+    monkeypatch.setattr(known_keys, "MOST_BARE_KEYS", 17)
     rig = Rig(RestWays(limit=2), store="log")
     rig.run(left_ms=1_000)
     assert (rig.repaired.state, rig.repaired.stored) == (PARTLY, 2)

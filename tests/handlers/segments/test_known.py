@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.framing.events import StreamEvent
-from handlers.segments.known import HASH_BYTES, AllKeys, KnownKeys, hashes, key_hash
+from handlers.segments.known_keys import HASH_BYTES, AllKeys, KnownKeys, hashes, key_hash
 
 
 def keys(*names: object) -> bytes:

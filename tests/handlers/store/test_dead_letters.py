@@ -10,7 +10,7 @@ from handlers.connection.inputs import Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import HEAD_BYTES, Oversize
-from handlers.segments.known import body_sum
+from handlers.segments.known_keys import body_sum
 from handlers.store.event_items import event_item
 from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED
 from handlers.store.typed_values import MAX_ITEM_BYTES, size_bytes

@@ -16,7 +16,7 @@ from urllib3 import exceptions
 from handlers import tls as trust
 from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
 from handlers.profile.upstream_requests import UpstreamRequest
-from handlers.upstream.explained import explain
+from handlers.upstream.end_reasons import explain
 from handlers.upstream.reader import CHUNK_BYTES, INBOX_BYTES, LITTLE_BYTES, Share, Upstream
 from handlers.upstream.standstill import elapsed_s
 from tests.handlers.servers import CHUNKED, UNTIL_CLOSE, Peer, Script, certificate, chunks, reading, sends, serving

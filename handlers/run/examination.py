@@ -26,7 +26,7 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Reference, Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.run.profile_source import Profiles
-from handlers.upstream.explained import explain
+from handlers.upstream.end_reasons import explain
 from handlers.upstream.opening import open_response
 from handlers.upstream.strict_response import StrictResponse
 

@@ -10,7 +10,7 @@ import urllib3
 
 from handlers.connection.inputs import Closed
 from handlers.connection.opening_steps import ANSWER_BYTES, Answer, Ask
-from handlers.upstream.explained import explain
+from handlers.upstream.end_reasons import explain
 from handlers.upstream.opening import RedirectRefused, open_response
 from handlers.upstream.standstill import elapsed_s
 from handlers.upstream.strict_response import StrictResponse
