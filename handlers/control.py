@@ -125,7 +125,7 @@ def _fleet(call: ApiCall, *, is_put: bool = False) -> Answer:
     is_dry = is_dry_run(parameters_of(call.query, ("dry_run",)), "apply")
     records, now_ms = FleetRecords(stage.client, stage.settings.control_table, is_dry=is_dry), stage.now_ms()
     if not is_put:
-        return reply(200, fleet_routes.progress_json(records.read(), now_ms, is_dry=is_dry))
+        return reply(200, fleet_routes.read_progress(records, stage.states, now_ms, is_dry=is_dry))
     body, known = str(call.fields.get("body") or ""), stage.known
     wanted = fleet_routes.document(body, call.header("content-type"), known.has, known.parts)
     machine_arn = stage.settings.fleet_machine_arn

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from handlers.api.answers import to_iso
@@ -18,6 +19,8 @@ from handlers.aws.executions import is_running
 from handlers.fleet.fleet_document import JSON, LINES, MOST_STREAMS, TOML, DocumentError, Wanted, read
 from handlers.fleet.fleet_records import APPLYING, DONE, Fleet, FleetRecords, digest_of
 
+# For so long Step Functions may not show an execution that was started.
+UNSEEN_MS = 10_000
 _KINDS = {LINES: LINES, JSON: JSON, TOML: TOML, "text/toml": TOML, "": TOML}
 
 
@@ -39,6 +42,17 @@ def apply_document(
         records.prepare(wanted, execution, now_ms)
         states().start_execution(stateMachineArn=machine_arn, name=name, input=json.dumps({"is_dry": is_dry}))
     return progress_json(records.begin(execution), now_ms, is_dry=is_dry)
+
+
+def read_progress(records: FleetRecords, states: Callable[[], Any], now_ms: int, *, is_dry: bool) -> dict[str, Any]:
+    """Returns the progress, "interrupted" if the execution was aborted or failed; raises StoreUnavailable."""
+    fleet = records.read()
+    with translate_errors("DescribeExecution"):
+        is_late = fleet.state == APPLYING and now_ms > fleet.begun_ms + UNSEEN_MS
+        # An execution that ends as it should has saved that before.
+        if is_late and not is_running(states(), fleet.execution) and records.read() == fleet:
+            fleet = replace(fleet, state="interrupted")
+    return progress_json(fleet, now_ms, is_dry=is_dry)
 
 
 def document(
@@ -99,6 +113,8 @@ def _message(fleet: Fleet, *, is_dry: bool) -> str:
     if not fleet.state:
         return "No document was applied yet: send one with PUT /fleet."
     did = f"{plural(fleet.started, 'stream')} {'would be ' if is_dry else ''}started, {fleet.stopped:,} stopped"
+    if fleet.state == "interrupted":
+        return f"{did} before its execution was aborted or failed: send the document again to continue."
     if fleet.state != DONE:
         return f"{did} so far; round {fleet.rounds + 1}, {fleet.as_wanted:,} as wanted, {fleet.left:,} not yet."
     if fleet.as_wanted + fleet.left == 0:

@@ -1,8 +1,7 @@
 """The verb `apply`, and `--all` and `--match` of `start` and `stop`: start and stop many streams.
 
-The service itself applies the document (`PUT /fleet`). The command sends it, shows the progress, and sends it again if
-the service's execution has stopped; the service then goes on where it stopped. Invariant: the service continues
-however the command ends.
+The service itself applies the document (`PUT /fleet`). The command sends it, and shows the progress. Invariant: the
+service continues however the command ends.
 """
 
 import argparse
@@ -25,8 +24,7 @@ from streamkeeper.exceptions import Refused
 PATH = "/fleet"
 CHECK_EVERY_S = 1.0
 _BY_SUFFIX = {".toml": TOML, ".json": JSON}
-# Without a change for this long, the document is sent again; a step of the service may take some minutes. A request is
-# repeated for as long while the API is away.
+# For so long a request is repeated while the API is away; a step of the service may take some minutes.
 SILENT_S = 360.0
 
 
@@ -70,7 +68,7 @@ def apply_document(arguments: argparse.Namespace, text: str, kind: str) -> int:
     is_dry = getattr(arguments, "dry_run", False)
     api = api_session.open_session(arguments, patient_s=SILENT_S)
     query = {"dry_run": "true"} if is_dry else None
-    answer, changed_s, shown = api.request("PUT", PATH, query, text.encode(), kind), time.monotonic(), ""
+    answer, shown = api.request("PUT", PATH, query, text.encode(), kind), ""
     while answer["state"] == "applying":
         if answer["message"] != shown and not (arguments.json or is_dry):
             shown = answer["message"]
@@ -80,10 +78,6 @@ def apply_document(arguments: argparse.Namespace, text: str, kind: str) -> int:
             before, answer = answer, api.request("GET", PATH, query)
         if _document_digest(answer) != _document_digest(before):
             raise UserError("Another document was applied in the meantime: `streamkeeper request GET /fleet` shows it.")
-        if answer != before | {"seconds": answer["seconds"]}:
-            changed_s = time.monotonic()
-        elif time.monotonic() - changed_s > SILENT_S:
-            answer, changed_s = api.request("PUT", PATH, query, text.encode(), kind), time.monotonic()
     return _print_outcome(answer, is_json=arguments.json)
 
 
@@ -114,7 +108,8 @@ def _print_outcome(answer: dict[str, Any], *, is_json: bool) -> int:
             print(printable(f"  {one['stream']}  {words}: {one['why']}"))
         if len(answer["not_yet"]) < answer["left"]:
             print(f"  and {answer['left'] - len(answer['not_yet']):,} more")
-    return REFUSED if answer["left"] and not answer["dry_run"] else DONE
+    is_refused = answer["state"] == "interrupted" or (answer["left"] and not answer["dry_run"])
+    return REFUSED if is_refused else DONE
 
 
 def apply_to_pattern(arguments: argparse.Namespace, field: str) -> int:

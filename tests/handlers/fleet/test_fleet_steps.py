@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import pytest
 from botocore.exceptions import ClientError
 
-from handlers.api.fleet_routes import apply_document, progress_json
+from handlers.api.fleet_routes import apply_document, progress_json, read_progress
 from handlers.api.status_words import MOVED, NOT_TWICE
 from handlers.errors import StoreUnavailable
 from handlers.fleet.fleet_document import LINES, read
@@ -120,12 +120,12 @@ def test_streams_are_as_the_document_wants_them() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_kills_and_refusals_do_not_stop_a_document(seed: int) -> None:
-    """With kills and refusals, all streams are as wanted in the end, and none is left."""
+    """With kills and refusals, all streams are as wanted in the end, none is left, and few are requested twice."""
     world = World(draws=random.Random(seed), kills=0.3, refuses=0.2)
     world.begin("s:{0001..0250}")
     assert world.apply() > 3, seed
     assert (set(world.status.values()), len(world.status)) == ({"running"}, 250)
-    assert world.records.read().left == 0
+    assert (world.records.read().left, world.asked.total() < 2 * 250) == (0, True)
 
 
 def test_a_long_round_without_a_request_takes_several_steps() -> None:
@@ -221,13 +221,21 @@ def test_a_large_document_is_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_before_the_first_document_nothing_is_applied() -> None:
-    """Before the first PUT, GET answers "never applied"; in the first round "applying", for no negative time."""
-    records = World().records
+    """Before the first PUT, GET answers "never applied"; in the first round "applying", for no negative time.
+
+    Once the execution is aborted, it is "interrupted"; before, it stayed "applying" for ever.
+    """
+    records, states = World().records, Mock()
     answer = progress_json(records.read(), 1, is_dry=False)
     assert (answer["state"], answer["not_yet"], answer["begun_at"]) == ("never applied", [], None)
     records.prepare(read("prices", LINES), "execution", 9_000)
     answer = progress_json(records.begin("execution"), 1, is_dry=False)
     assert (answer["state"], answer["not_yet"], answer["seconds"]) == ("applying", [], 0)
+    found = []
+    for status, now_ms in (("RUNNING", 90_000), ("ABORTED", 19_000), ("ABORTED", 90_000)):
+        states.describe_execution.return_value = {"status": status}
+        found.append(read_progress(records, lambda: states, now_ms, is_dry=False)["state"])
+    assert found == ["applying", "applying", "interrupted"]
 
 
 def test_a_stream_counts_once_however_many_steps_a_round_takes() -> None:

@@ -1,6 +1,5 @@
 """Streams are started in turn, as fast as no request is refused; continuing at the saved place skips none."""
 
-import random
 from collections import Counter
 from itertools import pairwise
 
@@ -14,7 +13,6 @@ from handlers.fleet.request_pacing import (
     Rate,
     RequestQueue,
     StreamRequest,
-    most_per_s,
 )
 
 NAMES = [f"s:{number:04d}" for number in range(400)]
@@ -45,46 +43,6 @@ def test_refusals_of_one_cause_halve_the_rate_once() -> None:
         rate.take(now_ms)
     assert 51 < rate.per_s < 54
     assert [rate.take(60_000) == 0 for _ in range(4)] == [True, True, False, False]
-
-
-def test_refusals_and_kills_leave_no_stream_out() -> None:
-    """With refusals and kills every stream is done, and few are requested twice."""
-    for seed in range(12):
-        draws, now_ms, after, done = random.Random(seed), 0, "", Counter[str]()
-        while after != NAMES[-1]:
-            now_ms, after = stretch(draws, now_ms, after, done)
-        assert set(done) == set(NAMES), seed
-        # A kill repeats at most the requests under way after the place, and those not saved.
-        assert done.total() < 2 * len(NAMES), seed
-
-
-def stretch(draws: random.Random, now_ms: int, after: str, done: Counter[str]) -> tuple[int, str]:
-    """Run until all streams are answered or a kill; return the instant and the place saved last."""
-    left = (StreamRequest(name, is_connected=True) for name in NAMES if name > after)
-    asks = RequestQueue(left, Rate(most_per_s(100), now_ms), draws.random, after)
-    under_way: dict[str, tuple[int, StreamRequest]] = {}
-    saved, dies_ms = after, now_ms + draws.randrange(200, 8_000)
-    while now_ms < dies_ms:
-        for ends_ms, one in sorted(under_way.values(), key=lambda each: each[0]):
-            if ends_ms <= now_ms:
-                del under_way[one.stream_id]
-                outcome = draws.choices([Outcome.DONE, Outcome.REFUSED], (9, 1))[0]
-                done[one.stream_id] += outcome is Outcome.DONE
-                asks.record_outcome(one, outcome, "", now_ms)
-        if draws.random() < 0.1:
-            saved = asks.position
-        due = asks.next_request(now_ms)
-        if due is None:
-            assert not asks.failed
-            return now_ms, asks.position
-        if isinstance(due, StreamRequest):
-            assert due.stream_id not in under_way
-            assert due.tries < TRIES
-            under_way[due.stream_id] = now_ms + draws.randrange(5, 300), due
-            assert len(under_way) <= AT_ONCE
-        else:
-            now_ms += min(due, 10)
-    return now_ms, saved
 
 
 def test_a_stream_that_is_refused_too_often_is_left_with_the_reason() -> None:

@@ -9,7 +9,7 @@ import pytest
 from handlers.api.fleet_routes import progress_json
 from handlers.fleet.fleet_records import APPLYING, DONE, Fleet
 from local import cli
-from local.streams import api_session, fleet_verbs
+from local.streams import api_session
 from tests.client.api_server import afters, answers, asked, page, problem
 from tests.handlers.servers import Peer, Script, serving
 from tests.local.support import until
@@ -139,25 +139,24 @@ def test_a_refusal_has_the_exit_status_of_its_kind(status: int, kind: str, wante
             assert cli.main([*verb, "--url", server.address]) == wanted
 
 
-def test_a_document_is_sent_again_to_a_service_that_stands_still(
-    waits: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Another command may have sent the same document meanwhile; only a different one or a refusal ends the command."""
-    monkeypatch.setattr(fleet_verbs, "SILENT_S", 0)
+def test_an_apply_ends_with_its_document(waits: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    """Another command may send the same document meanwhile; another one, an abort or a refusal ends the command."""
 
     def at(execution: str, state: str = APPLYING) -> Script:
         return answers(progress_json(Fleet(f"arn:fleet:{execution}", state=state, as_wanted=1), 1, is_dry=False))
 
-    with serving(at("aa-1"), at("aa-1"), at("aa-2"), at("aa-3", DONE)) as server:
+    with serving(at("aa-1"), at("aa-2"), at("aa-3", DONE)) as server:
         assert cli.main(["start", "--all", "--url", server.address]) == 0
-        assert [line.split()[0] for line in asked(server)] == ["PUT", "GET", "PUT", "GET"]
+    with serving(at("aa-1"), at("aa-1", "interrupted")) as server:
+        assert cli.main(["start", "--all", "--url", server.address]) == 1
+    assert "aborted or failed: send the document again to continue." in capsys.readouterr().out
     with serving(at("aa-1"), at("bb-2")) as server:
         assert cli.main(["start", "--all", "--url", server.address]) == 2
     assert "Another document was applied in the meantime" in capsys.readouterr().err
     with serving(at("aa-1"), answers(problem("not-allowed"), 403)) as server:
         assert cli.main(["start", "--all", "--url", server.address]) == 1
     assert "The service goes on; `streamkeeper request GET /fleet` shows" in capsys.readouterr().err
-    assert waits == [1.0, 1.0, 1.0, 1.0]
+    assert waits == [1.0, 1.0, 1.0, 1.0, 1.0]
 
 
 def test_a_busy_api_ends_neither_an_apply_nor_an_archive(tmp_path: Path, waits: list[float]) -> None:
