@@ -49,7 +49,7 @@ class Sandbox(VirtualSandbox):
         for ended in self._running.values():
             set_once(ended)(Outcome("Lambda.Unknown", "", "no answer came"))
 
-    def _resources(self, function: VirtualFunction) -> Needs:
+    def _needs(self, function: VirtualFunction) -> Needs:
         return stream_needs(function, Slot(function, self._upstream), self._profile, self._store)
 
 

@@ -322,7 +322,7 @@ def test_a_connection_closed_while_it_is_made_sends_nothing() -> None:
     gate = threading.Event()
 
     class Slow(Upstream):
-        def _connected(self, connected: socket.socket) -> None:
+        def _hold_socket(self, connected: socket.socket) -> None:
             assert gate.wait(WAIT_S)
             super()._hold_socket(connected)
 
