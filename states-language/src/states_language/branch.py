@@ -144,7 +144,7 @@ class Branch(Chain):
             await self.clock.sleep_until(self.clock.now_ms() + duration_ms)
 
     def _enter(self, state: RunnableState, text: str) -> None:
-        self.state, self.retries, self.staged, self.before_id = state, None, None, self.last_id
+        self.state, self.retries, self.staged, self.before_entry_id = state, None, None, self.last_id
         self.entered_ms, self.within = self.clock.now_ms(), None
         self.add(f"{state.type}StateEntered", {"name": state.name, **payload_details("input", text)}, key=ENTERED)
         self.entered_id, self.entered = self.last_id, True
@@ -159,7 +159,7 @@ class Branch(Chain):
         # "Fail: Reenters the Fail state and fails again" (Developer Guide, redriving executions)
         if entered_id is None or state.type == "Fail":
             return False
-        self.state, self.retries, self.staged, self.before_id = state, None, None, place["last_id"]
+        self.state, self.retries, self.staged, self.before_entry_id = state, None, None, place["last_id"]
         self.last_id = self.entered_id = entered_id
         self.entered_ms, self.entered, self.within = place["entered_ms"], True, place["within"]
         self.execution.transitions += 1
@@ -179,7 +179,7 @@ class Branch(Chain):
         place: Place = {
             "state": self.name,
             "input": self.data,
-            "last_id": self.before_id if self.entered else self.last_id,
+            "last_id": self.before_entry_id if self.entered else self.last_id,
             "entered_id": self.entered_id if self.entered else None,
             "entered_ms": self.entered_ms,
             "variables": self.scope.values(),

@@ -58,7 +58,7 @@ class RunningExecution(Protocol):
 
 
 class Chain:
-    """The events of one line; last_id is the id of the newest, before_id of the one before the open state."""
+    """The events of one line; last_id is the id of the newest, before_entry_id of the one before the open state."""
 
     def __init__(self, execution: RunningExecution, last_id: int) -> None:
         self.execution = execution

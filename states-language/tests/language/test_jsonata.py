@@ -144,6 +144,16 @@ def test_a_syntax_error_of_an_expression_is_refused_with_jsonatas_code(expressio
         query(("A", {"Type": "Pass", "Output": f"{{% {expression} %}}"}))
 
 
+def test_a_failed_evaluation_follows_the_event_before_its_state() -> None:
+    """The event of a failed expression refers to the last event before the state was entered, in a later state too."""
+    states = ("A", {"Type": "Pass", "Next": "B"}), ("B", {"Type": "Pass", "Output": "{% $states.input.missing %}"})
+    history = query(*states).execute({}).history
+    assert [(event["type"], event["previousEventId"]) for event in history[3:5]] == [
+        ("PassStateEntered", 3),
+        ("EvaluationFailed", 3),
+    ]
+
+
 def test_a_failed_evaluation_can_be_caught_and_retried() -> None:
     """A Task's Retrier and Catcher take States.QueryEvaluationError of its Arguments; the Catcher's Output sees it."""
     catcher = {"ErrorEquals": ["States.QueryEvaluationError"], "Output": "{% $states.errorOutput.Error %}", "Next": "B"}
