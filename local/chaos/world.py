@@ -37,17 +37,14 @@ from local.simulation.virtual_function import Task, VirtualFunction
 from local.simulation.wire import Wire
 from local.upstreams.auth_servers import PlayedAuth
 from states_language import Execution, TaskCall, TaskFailure
-from states_language.timestamps import written
+from states_language.timestamps import format_timestamp
 
 # How long a request of the machine takes at most, half of it on the way there.
 MACHINE_REQUEST_MS = 50
 
 
 class World:
-    """One stream's world.
-
-    `schedule` has the faults of all streams; those in `own` affect this one. `number` counts the streams from 0.
-    """
+    """One stream's world: `own` are the faults in `schedule` that affect it; `number` counts the streams from 0."""
 
     def __init__(
         self, account: Account, schedule: Schedule, own: Sequence[Fault], number: int = 0, stream: str = ""
@@ -120,7 +117,9 @@ class World:
 
     def _stop(self) -> None:
         """Requests the stop of the stream, as the control API does."""
-        StreamRecords(self.tables, self.control_table).stop(self.stream, written(self.clock.now_ms()), may_start=True)
+        StreamRecords(self.tables, self.control_table).stop(
+            self.stream, format_timestamp(self.clock.now_ms()), may_start=True
+        )
 
     def post(self, data: Mapping[str, Any] | None = None) -> Execution:
         """Starts an execution, as a POST or, with input, a renewal does, and returns it."""
@@ -206,7 +205,7 @@ class World:
             raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'")
         if execution not in self.executions:
             self.account.record_crossing(f"{self.stream} asks about the execution {execution.name} of another stream")
-        return {"ExecutionArn": arn, "Status": execution.status, "StartDate": written(execution.started_ms)}
+        return {"ExecutionArn": arn, "Status": execution.status, "StartDate": format_timestamp(execution.started_ms)}
 
     def _start_successor(self, call: TaskCall) -> Any:
         if self.account.is_lasting("no successors") and self._draws.random() < 0.5:

@@ -19,7 +19,7 @@ from local.functions.function_versions import LATEST, Versions
 from local.functions.sandbox import Answer, Sandbox
 from local.stack import Alias, Function
 from states_language.server import TooManyRequests, UnknownFunction
-from states_language.tasks.lambda_answers import RESPONSE_LIMIT_BYTES, too_large
+from states_language.tasks.lambda_answers import RESPONSE_LIMIT_BYTES, too_large_payload
 
 IDLE_S = 120.0
 # How long a call may wait for others to start: less than a Task waits for its function. After that its caller has given
@@ -170,7 +170,7 @@ class FunctionPool:
             self._discard(sandbox)
             raise
         if len(answer.payload) > RESPONSE_LIMIT_BYTES:
-            answer = Answer(too_large().encode(), "Unhandled", answer.request_id)
+            answer = Answer(too_large_payload().encode(), "Unhandled", answer.request_id)
         if sandbox.is_alive and not self._closed and sandbox not in self._stale:
             self._put_idle(name, sandbox)
         else:

@@ -27,7 +27,7 @@ from local.service.lambda_proxy import raw_target
 from local.template import REGION
 from states_language.server import StepFunctions, TooManyRequests, UnknownFunction
 from states_language.tasks.lambda_answers import EVENT_LIMIT_BYTES, REQUEST_LIMIT_BYTES
-from states_language.values import parsed
+from states_language.values import parse_external_json
 
 _TARGET = "AWSStepFunctions."
 # Headers that belong to one connection. Source: RFC 9110, section 7.6.1.
@@ -104,7 +104,7 @@ class AwsServer:
             message = f"Request must be smaller than {most} bytes for the InvokeFunction operation"
             return lambda_error(413, "RequestTooLargeException", message)
         try:
-            parsed(payload)
+            parse_external_json(payload)
         except ValueError:
             message = "Could not parse request body into json: the payload is not valid JSON."
             return lambda_error(400, "InvalidRequestContentException", message)

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 
 from states_language import Execution, Latencies, Machine, Pending, Perform, TaskCall, TaskFailure
 from states_language.clock import Clock
-from states_language.tasks.callbacks import Ended, settle
+from states_language.tasks.callbacks import Ended, complete_from_execution
 from states_language.tasks.resources import SYNC
 from states_language.values import compact
 
@@ -94,7 +94,7 @@ async def _finish(pending: Pending, pattern: str, execution: Execution) -> None:
         error=execution.error,
         cause=execution.cause,
     )
-    settle(pending, pattern, ended)
+    complete_from_execution(pending, pattern, ended)
 
 
 class StatesClient:

@@ -12,7 +12,7 @@ from textwrap import fill
 
 import yaml
 
-from states_language.drawing.boxes import Definition, plain
+from states_language.drawing.boxes import Definition, one_line_text
 from states_language.drawing.mermaid import flowchart
 
 # Prose ends before column 100.
@@ -39,13 +39,13 @@ def folder_readme(folder: Path) -> str:
     parts = [HEAD]
     for path in sorted(folder.glob("*.asl.yml")):
         definition = yaml.safe_load(path.read_text(encoding="utf-8"))
-        parts.append(f"## {path.name}\n\n{fill(plain(definition.get('Comment', '')), WIDTH)}\n")
+        parts.append(f"## {path.name}\n\n{fill(one_line_text(definition.get('Comment', '')), WIDTH)}\n")
         former: list[tuple[str, str]] = []
         for title, line in machine_and_branches(definition):
             if title:
                 parts.append(f"### {title}\n")
             parts.append(f"```mermaid\n{flowchart(line)}\n```\n")
-            told = [(one["Type"], plain(one["Comment"])) for one in line["States"].values()]
+            told = [(one["Type"], one_line_text(one["Comment"])) for one in line["States"].values()]
             # Two lanes have the same states, by other names.
             parts.append("Its states do what those of the branch above do." if told == former else _table(line))
             parts.append("")
@@ -54,7 +54,7 @@ def folder_readme(folder: Path) -> str:
 
 
 def _table(line: Definition) -> str:
-    rows = (f"| {name} | {one['Type']} | {plain(one['Comment'])} |" for name, one in line["States"].items())
+    rows = (f"| {name} | {one['Type']} | {one_line_text(one['Comment'])} |" for name, one in line["States"].items())
     return "\n".join(["| state | type | |", "|---|---|---|", *rows])
 
 

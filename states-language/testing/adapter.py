@@ -8,7 +8,7 @@ from typing import Any
 from recorded_services import RecordedServices
 from states_language import DefinitionError, Perform, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
-from states_language.tasks.lambda_answers import missing
+from states_language.tasks.lambda_answers import missing_function_failure
 from states_language.values import compact
 
 ROLE = "arn:aws:iam::111111111111:role/test-sfn-role"
@@ -70,7 +70,7 @@ async def answer_function(lambdas: Mapping[str, dict[str, Any]], call: TaskCall)
     """Return the answer of the case's function; raises TaskFailure as AWS does."""
     behaviour = lambdas.get(call.function or "")
     if behaviour is None:
-        raise missing(call, "00000000-0000-0000-0000-000000000000")
+        raise missing_function_failure(call, "00000000-0000-0000-0000-000000000000")
     kind = behaviour["kind"]
     if kind == "raise":
         payload = {

@@ -10,7 +10,7 @@ from local.simulation.shared_tasks import send_table_request
 from local.simulation.tables import MemoryDynamoDB
 from states_language import Execution, Machine, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
-from states_language.timestamps import written
+from states_language.timestamps import format_timestamp
 from tests.statemachines.connections import INPUT, LEASE, definition
 
 HOUR_MS = 3_600_000
@@ -73,7 +73,7 @@ class World:
 
     def stop(self) -> None:
         """Requests the stop, as DELETE does."""
-        self.set({"stop": {"BOOL": True}, "stop_at": {"S": written(self.clock.now_ms())}})
+        self.set({"stop": {"BOOL": True}, "stop_at": {"S": format_timestamp(self.clock.now_ms())}})
 
     def renew(self) -> None:
         """Writes into the lease until when the connection certainly lives; writes nothing while the table is away."""

@@ -12,7 +12,7 @@ from states_language.context import state_context
 from states_language.failures import EvaluationError
 from states_language.history import ENTERED, EXITED, payload_details
 from states_language.place import Part, Place, Within
-from states_language.scheduling.lanes import STATE, charge, take_turn
+from states_language.scheduling.lanes import STATE_ENTRY_STEPS, spend_for_json, take_turn
 from states_language.values import compact
 from states_language.variables import Scope
 
@@ -30,7 +30,7 @@ class Child(Protocol):
 class Resumable(Protocol):
     """A part of a state that knows its place, so that a redrive goes on from there."""
 
-    def resume_point(self) -> Within: ...
+    def prepare_redrive(self) -> Within: ...
 
 
 class RunnableState(EnteredState, Protocol):
@@ -110,12 +110,12 @@ class Branch(Chain):
             self.last_id = place["last_id"]
         if text is None:
             text = compact(data)
-            charge(text)
+            spend_for_json(text)
         before: RunnableState | None = None
         while name is not None:
             state = states[name]
             self.name, self.data, self.entered, self.group = name, data, False, None
-            take_turn(STATE)
+            take_turn(STATE_ENTRY_STEPS)
             if before is not None and before.type == "Wait" and state.type == "Task":
                 await self.pause_ms(self.execution.latencies.wait_to_task_ms())
             if self.place is None or not self._enter_again(state, self.place):
@@ -183,7 +183,7 @@ class Branch(Chain):
             "entered_id": self.entered_id if self.entered else None,
             "entered_ms": self.entered_ms,
             "variables": self.scope.values(),
-            "within": self.within if self.group is None else self.group.resume_point(),
+            "within": self.within if self.group is None else self.group.prepare_redrive(),
         }
         return {"place": place}
 
@@ -210,4 +210,4 @@ class Branch(Chain):
         work, self.work, self.group = self.work, None, None
         if work is not None and not work.done() and work is not asyncio.current_task(work.get_loop()):
             lanes = self.execution.lanes
-            work.cancel() if lanes is None else lanes.soon(work.cancel)
+            work.cancel() if lanes is None else lanes.call_in_batches(work.cancel)

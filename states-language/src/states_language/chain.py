@@ -16,7 +16,7 @@ from states_language.history import PAYLOAD_LIMIT_BYTES, History, is_within_limi
 from states_language.scheduling.lanes import Lanes
 from states_language.scheduling.writing import text_in_turns
 from states_language.tasks.calls import Latencies, Perform, TaskCall
-from states_language.values import too_large
+from states_language.values import too_large_cause
 from states_language.variables import Store
 
 
@@ -108,7 +108,7 @@ class Chain:
     def check_size(self, text: str) -> str:
         """Return the JSON text unchanged; raises Fatal if it is larger than the payload limit."""
         if not is_within_limit(text):
-            raise Fatal("States.DataLimitExceeded", too_large(self.state_name))
+            raise Fatal("States.DataLimitExceeded", too_large_cause(self.state_name))
         return text
 
     def fatal_with_place(self, error: str, detail: str) -> Fatal:
@@ -128,7 +128,7 @@ class Chain:
         if problem.name == "States.Runtime":
             return self.fatal_with_place(problem.name, str(problem))
         if isinstance(problem, Oversized):
-            return Fatal(problem.name, too_large(self.state_name))
+            return Fatal(problem.name, too_large_cause(self.state_name))
         cause = self.cause_with_place(str(problem))
         if isinstance(problem, QueryFailure):
             self._add_evaluation_failed(problem, cause)

@@ -144,7 +144,7 @@ class RealClock:
         return asyncio.get_running_loop().call_later(max(0, at_ms - self.now_ms()) / 1000, callback)
 
 
-def worked_s() -> float:
+def thread_cpu_s() -> float:
     """Return the CPU seconds of this thread. They bound work that cannot be counted; no result depends on them."""
     return time.thread_time()
 
@@ -186,7 +186,7 @@ def few_collections() -> Iterator[None]:
                 gc.set_threshold(young, middle, old)
 
 
-def calculated_s(process: int) -> float:
+def process_cpu_s(process: int) -> float:
     """Return the CPU seconds that the process of this id has used; 0 if there is no such process."""
     try:
         # clock_getcpuclockid(3), which Python does not have, makes a clock of a process id so.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from states_language.timestamps import written
+from states_language.timestamps import format_timestamp
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ def execution_context(
     identity: Identity, input_: Any, started_ms: int, redrives: int = 0, redriven_ms: int | None = None
 ) -> dict[str, Any]:
     """Return the part of the Context Object that does not change while the execution runs; RedriveTime if redriven."""
-    redrive = {} if redriven_ms is None else {"RedriveTime": written(redriven_ms)}
+    redrive = {} if redriven_ms is None else {"RedriveTime": format_timestamp(redriven_ms)}
     return {
         "Execution": {
             "Id": identity.arn,
             "Input": input_,
-            "StartTime": written(started_ms),
+            "StartTime": format_timestamp(started_ms),
             "Name": identity.name,
             "RoleArn": identity.role_arn,
             "RedriveCount": redrives,
@@ -47,7 +47,7 @@ def execution_context(
 
 def state_context(name: str, entered_ms: int, retries: int | None) -> dict[str, Any]:
     """Return the Context Object's member State; it has RetryCount only if the state can be retried."""
-    context: dict[str, Any] = {"Name": name, "EnteredTime": written(entered_ms)}
+    context: dict[str, Any] = {"Name": name, "EnteredTime": format_timestamp(entered_ms)}
     if retries is not None:
         context["RetryCount"] = retries
     return context

@@ -154,7 +154,7 @@ class Execution:
             root.kill()
             self.complete_if_ended()
 
-    def left(self) -> dict[str, Any]:
+    def redrive_record(self) -> dict[str, Any]:
         """Return the JSON from which a redrive of its Map Run goes on, once it has ended."""
         return {
             "name": self.name,

@@ -158,9 +158,9 @@ def _called_name(state: Mapping[str, Any]) -> str:
         return str(state["Resource"]).rpartition(":::")[2]
     if resource.function is not None:
         return resource.function
-    if resource.activity:
+    if resource.is_activity:
         return f"{resource.service}:{resource.text.rpartition(':')[2]}"
-    if resource.invokes:
+    if resource.is_lambda_invoke:
         parameters = state.get("Parameters", state.get("Arguments", {}))
         return str(parameters.get("FunctionName", "")).rpartition("function:")[2].split(":")[0] or "lambda:invoke"
     return f"{'aws-sdk:' if resource.sdk else ''}{resource.service}:{resource.action}"

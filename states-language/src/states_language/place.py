@@ -79,7 +79,7 @@ class Parts:
         """Keep the parts as they are now, because the caller stops the lines next."""
         self._frozen = self._parts()
 
-    def left(self) -> Within:
+    def resume_point(self) -> Within:
         """Return the parts from which a redrive goes on."""
         return {"last_id": self.began_id, "parts": self._parts() if self._frozen is None else self._frozen}
 

@@ -23,9 +23,9 @@ from states_language.tasks.lambdas import Function, Functions
 from states_language.tasks.resources import function_name
 from states_language.tasks.stubs import Answer as Answer
 from states_language.tasks.stubs import InTurn as InTurn
-from states_language.tasks.stubs import completed, event_of, key_of, named
+from states_language.tasks.stubs import answer_name, complete_pending, event_of, key_of
 from states_language.tasks.stubs import in_turn as in_turn
-from states_language.values import compact, cut, same
+from states_language.values import compact, cut, is_equal
 
 Source = Machine | Mapping[str, Any] | str | os.PathLike[str]
 ANY: Any = object()
@@ -100,7 +100,7 @@ class MachineRun:
         __tracebackhide__ = True
         if self.status != "SUCCEEDED":
             self._fail(f"expected the output {_shorten(output)}")
-        if not same(self.output, output):
+        if not is_equal(self.output, output):
             self._fail(f"expected the output {compact(output)}\n           it gave {compact(self.output)}")
 
     def assert_error(self, error: str | None, cause: Any = ANY) -> None:
@@ -163,23 +163,23 @@ class Answers(Functions):
     def has(self, call: TaskCall) -> bool:
         """Return whether there is an answer to the call."""
         self.functions = {_function_key(name): answer for name, answer in self._given.items()}
-        return named(call, self.functions) in self.functions
+        return answer_name(call, self.functions) in self.functions
 
     async def perform(self, call: TaskCall) -> Any:
         """Return the answer; raises TaskFailure. A callable answers a Task that waits for a token, too."""
         self.calls.append(call)
         answer = self._answer_call(call)
-        return await (answer if call.pending is None else completed(call, call.pending, answer))
+        return await (answer if call.pending is None else complete_pending(call, call.pending, answer))
 
     async def _answer_call(self, call: TaskCall) -> Any:
         if not self.has(call):
             known = f"has {', '.join(map(repr, self.functions))}" if self.functions else "is empty"
             raise self._record_mistake(
-                f"'{call.state}' calls '{named(call, self.functions)}', which has no answer; functions {known}"
+                f"'{call.state}' calls '{answer_name(call, self.functions)}', which has no answer; functions {known}"
             )
-        name = named(call, self.functions)
+        name = answer_name(call, self.functions)
         try:
-            return await self.answer(name, self.chosen(name), call)
+            return await self.answer(name, self.next_answer(name), call)
         except LookupError as problem:
             raise self._record_mistake(str(problem)) from None
 

@@ -41,7 +41,7 @@ def is_rfc3339(text: object) -> bool:
     return instant_ns(text) is not None and isinstance(text, str) and text[16] == ":"
 
 
-def written(at_ms: int) -> str:
+def format_timestamp(at_ms: int) -> str:
     """Return an instant as the Context Object shows it: 2026-01-01T00:00:00.000Z."""
     day, of_day = divmod(at_ms, 86_400_000)
     minutes, of_minute = divmod(of_day, 60_000)

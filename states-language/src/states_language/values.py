@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]  # the stub lacks one
 from typing import Any
 
-from states_language.scheduling.lanes import beside
+from states_language.scheduling.lanes import worker_thread
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 # `_ENCODER.encode` would make this anew each time. Without a table of containers, a circular value nests too deeply.
@@ -21,7 +21,7 @@ _PLAIN = frozenset({int, float, bool, type(None)})
 _HALF = re.compile("[\ud800-\udfff]")
 _WIDE = re.compile("[\U00010000-\U0010ffff]")
 # A half of a surrogate pair, alone or in a pair, as JSON spells it.
-_SPELLED_HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+_HALF_OR_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 MISSING: Any = object()
 """The result of a path that leads nowhere, or of a variable without a value; null is a value."""
@@ -45,7 +45,7 @@ def compact(value: Any) -> str:
     return well_formed(_text(value))
 
 
-def shown(value: Any) -> str:
+def cause_text(value: Any) -> str:
     """Return a value in the form of a cause: a string without quotes, another value as JSON, MISSING as ""."""
     if value is MISSING:
         return ""
@@ -67,7 +67,7 @@ def _text(value: Any) -> str:
         return _ENCODER.encode(value)  # names a circle as such
 
 
-def copied(value: Any) -> Any:
+def copy_json(value: Any) -> Any:
     """Return what reading the value's JSON text returns: a copy, whose arrays are lists and whose keys are texts."""
     kind = type(value)
     if kind in _PLAIN or (kind is str and value.isascii()):
@@ -75,7 +75,7 @@ def copied(value: Any) -> Any:
     if kind is list:
         elements = []
         for element in value:
-            elements.append(copied(element))
+            elements.append(copy_json(element))
         return elements
     if kind is dict:
         members = {}
@@ -83,13 +83,13 @@ def copied(value: Any) -> Any:
             if type(name) is not str or not name.isascii():
                 break
             kind = type(member)
-            members[name] = member if kind in _PLAIN or (kind is str and member.isascii()) else copied(member)
+            members[name] = member if kind in _PLAIN or (kind is str and member.isascii()) else copy_json(member)
         else:
             return members
     return json.loads(json.dumps(value))
 
 
-def written(value: Any) -> tuple[Any, str]:
+def well_formed_with_text(value: Any) -> tuple[Any, str]:
     """Return a value from outside with its texts made well-formed, and its JSON text; raises ValueError for NaN."""
     text = _text(value)
     if "NaN" in text or "Infinity" in text:
@@ -108,7 +108,7 @@ def parse_json(text: str, *, members: Callable[[list[tuple[str, Any]]], Any] | N
     """
     value = parse_as_spelled(text, members)
     may_be_half = "\\u" in text or not text.isascii()
-    return well_formed_value(value) if may_be_half and _SPELLED_HALF.search(text) else value
+    return well_formed_value(value) if may_be_half and _HALF_OR_ESCAPE.search(text) else value
 
 
 def parse_as_spelled(text: str, members: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
@@ -124,14 +124,14 @@ class Duplicate(ValueError):
         self.name = name
 
 
-def once() -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+def unique_members_hook() -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
     """Return the function that makes an object of its members, for `parse_json`: it raises Duplicate for a member that
     appears twice, and lets an event loop beside this thread go on."""
-    rest = beside.rest
+    give_way = worker_thread.give_way
 
     def table_of(members: list[tuple[str, Any]]) -> dict[str, Any]:
-        if rest is not None:
-            rest()
+        if give_way is not None:
+            give_way()
         table = dict(members)
         if len(table) < len(members):
             seen: set[str] = set()
@@ -142,7 +142,7 @@ def once() -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
     return table_of
 
 
-def parsed(text: str | bytes) -> Any:
+def parse_external_json(text: str | bytes) -> Any:
     """Returns the value of a JSON text as `parse_json` does; ValueError for too deep nesting as well."""
     try:
         return parse_json(text.decode() if isinstance(text, bytes) else text)
@@ -161,14 +161,14 @@ def well_formed(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def joined(text: str) -> str:
+def join_surrogates(text: str) -> str:
     """Return the text with surrogate pairs joined; a lone half stays."""
     if text.isascii() or not _HALF.search(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
-def units(text: str) -> str:
+def to_utf16_units(text: str) -> str:
     """Return the text with each wide character as two surrogate halves, by which JavaScript searches and orders."""
     return text if text.isascii() else _WIDE.sub(_surrogate_pair, text)
 
@@ -198,19 +198,19 @@ def _parse_finite(text: str) -> float:
     return number if math.isfinite(number) else _refuse_number(text)
 
 
-def parts(value: Any, known: dict[int, int]) -> int:
+def count_values(value: Any, known: dict[int, int]) -> int:
     """Return how many values are in this one; `known` has the counts of objects that were visited before."""
     if not isinstance(value, dict | list):
         return 1
     if id(value) not in known:
         count = 1
         for part in value.values() if isinstance(value, dict) else value:
-            count += parts(part, known)  # a loop needs one frame of the stack for each level, a generator two
+            count += count_values(part, known)  # a loop needs one frame of the stack for each level, a generator two
         known[id(value)] = count
     return known[id(value)]
 
 
-def weight(value: Any, known: dict[int, int]) -> int:
+def estimate_json_length(value: Any, known: dict[int, int]) -> int:
     """Return about how many characters the value takes as JSON; a part counts as often as it occurs.
 
     `known` has the weights of objects that were visited before, so this is quick even if writing the text is not.
@@ -222,12 +222,12 @@ def weight(value: Any, known: dict[int, int]) -> int:
     if id(value) not in known:
         size = 2 + (sum(map(len, value)) + 3 * len(value) if isinstance(value, dict) else len(value))
         for part in value.values() if isinstance(value, dict) else value:
-            size += weight(part, known)
+            size += estimate_json_length(part, known)
         known[id(value)] = size
     return known[id(value)]
 
 
-def exceeds(value: Any, most: int) -> bool:
+def has_more_values(value: Any, most: int) -> bool:
     """Return whether more than so many values are in this one; 8 characters of a text count as one value.
 
     It stops looking once it has counted enough.
@@ -246,14 +246,14 @@ def exceeds(value: Any, most: int) -> bool:
     return False
 
 
-def same(left: Any, right: Any) -> bool:
+def is_equal(left: Any, right: Any) -> bool:
     """Return whether two JSON values are equal; true is not 1, and 1 is 1.0."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+        return left.keys() == right.keys() and all(is_equal(left[key], right[key]) for key in left)
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same, left, right))
+        return len(left) == len(right) and all(map(is_equal, left, right))
     return bool(left == right)
 
 
@@ -263,10 +263,10 @@ HISTORY_FULL = "The execution reached the maximum number of history events (2500
 
 LARGEST_BETWEEN = 16 * 262_144
 """The most characters of a value before it becomes a state's output. AWS documents no bound; this one saves memory."""
-FEW = 64
+FEW_VALUES = 64
 """So few parts, each within the payload limit, need no measuring together."""
 
 
-def too_large(what: str) -> str:
+def too_large_cause(what: str) -> str:
     """Return AWS's cause for data over the payload limit (recorded); `what` is a state's name or a resource."""
     return f"The state/task '{what}' returned a result with a size exceeding the maximum number of bytes service limit."

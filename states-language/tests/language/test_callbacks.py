@@ -8,7 +8,7 @@ import pytest
 
 from machines import event_times_ms, event_types, machine
 from states_language import Behaviour, Execution, TaskCall, TaskFailure, Tokens
-from states_language.tasks.callbacks import Ended, is_token, settle
+from states_language.tasks.callbacks import Ended, complete_from_execution, is_token
 from states_language.testing import run_machine
 
 SEND = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"
@@ -108,7 +108,7 @@ def run_nested(resource: str, ended: Ended) -> Execution:
 
     async def perform(call: TaskCall) -> Any:
         assert call.pending is not None
-        settle(call.pending, call.pattern, ended)
+        complete_from_execution(call.pending, call.pattern, ended)
         return {"ExecutionArn": "arn:e"}
 
     return machine(("S", {**NESTED, "Resource": f"arn:aws:states:::states:startExecution.{resource}"})).execute(

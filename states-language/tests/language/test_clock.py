@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machines import machine
-from states_language.clock import EPOCH_2026_MS, Deadlock, RealClock, VirtualClock, calculated_s
+from states_language.clock import EPOCH_2026_MS, Deadlock, RealClock, VirtualClock, process_cpu_s
 
 
 @given(st.integers(0, 10**11), st.integers(1, 10**7))
@@ -130,7 +130,7 @@ def test_real_time_wakes_nobody_early() -> None:
     assert before_ms - 1 <= clock.now_ms() <= time.time_ns() // 1_000_000 + 1
 
 
-def test_calculated_s_returns_the_cpu_time_of_a_process() -> None:
-    """`calculated_s` returns a process's own CPU time, and 0 for a process that does not exist."""
-    assert time.process_time() <= calculated_s(os.getpid()) <= time.process_time()
-    assert calculated_s(2**22 + 1) == 0
+def test_process_cpu_s_returns_the_cpu_time_of_a_process() -> None:
+    """`process_cpu_s` returns a process's own CPU time, and 0 for a process that does not exist."""
+    assert time.process_time() <= process_cpu_s(os.getpid()) <= time.process_time()
+    assert process_cpu_s(2**22 + 1) == 0

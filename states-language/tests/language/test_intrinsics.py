@@ -11,7 +11,7 @@ from states_language.context import ComposedEnvironment
 from states_language.failures import IntrinsicFailure
 from states_language.jsonpath.expressions import compile_expression, evaluate
 from states_language.jsonpath.grammar import PathSyntaxError
-from states_language.values import same
+from states_language.values import is_equal
 
 
 def value(text: str, data: Any = None) -> Any:
@@ -108,7 +108,7 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_json_survives_its_text(data: Any) -> None:
-    assert same(value("States.StringToJson(States.JsonToString($))", data), data)
+    assert is_equal(value("States.StringToJson(States.JsonToString($))", data), data)
 
 
 @given(st.text())

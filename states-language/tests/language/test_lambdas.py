@@ -16,7 +16,7 @@ from states_language import TaskFailure
 from states_language.clock import EPOCH_2026_MS, VirtualClock
 from states_language.tasks.lambda_answers import RESPONSE_LIMIT_BYTES
 from states_language.tasks.lambdas import Function, Functions
-from states_language.values import copied
+from states_language.values import copy_json
 
 
 def invoke(function: Function, payload: Any = None, **options: Any) -> Any:
@@ -57,7 +57,7 @@ ANYTHING = st.recursive(
 @given(ANYTHING)
 def test_a_payload_is_copied_as_json(payload: Any) -> None:
     """Arrays become lists, keys texts, surrogate pairs one character; the copy shares nothing with the payload."""
-    copy, read = copied(payload), json.loads(json.dumps(payload))
+    copy, read = copy_json(payload), json.loads(json.dumps(payload))
     assert repr(copy) == repr(read)
     assert copy is not payload or not isinstance(payload, dict | list)
 

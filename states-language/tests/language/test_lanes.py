@@ -20,7 +20,7 @@ from states_language import DefinitionError, Execution, RealClock, TaskCall, loa
 from states_language.jsonata.bounds import SHARED_LIMITS
 from states_language.jsonata.evaluation import compile_query
 from states_language.scheduling.evaluator import answer_job
-from states_language.scheduling.lanes import FEW, STATE, TURN, Lanes
+from states_language.scheduling.lanes import BATCH_SIZE, STATE_ENTRY_STEPS, STEPS_PER_TURN, Lanes
 from states_language.scheduling.pool import Pool
 from states_language.scheduling.writing import text_in_turns
 from states_language.values import compact
@@ -93,7 +93,7 @@ def test_an_endless_evaluation_takes_at_most_one_turn_at_a_time() -> None:
     assert TOO_LONG in str(endless.cause)
     assert (endless.error, backtracked.error) == ("States.QueryEvaluationError", "States.QueryEvaluationError")
     assert [each.output for each in small] == [2] * 50
-    assert max(seen) <= TURN + STATE + 2 * SHARED_LIMITS.steps
+    assert max(seen) <= STEPS_PER_TURN + STATE_ENTRY_STEPS + 2 * SHARED_LIMITS.steps
 
 
 def test_no_pass_of_the_event_loop_takes_more_than_a_turn() -> None:
@@ -110,7 +110,7 @@ def test_no_pass_of_the_event_loop_takes_more_than_a_turn() -> None:
     assert (counted.output, len(many.output), scanned.status) == (200_000, 500, "SUCCEEDED")
     assert [each.output for each in small] == [2] * 50
     # The step beyond the limit counts too. The other parts of an evaluation are charged once they are known.
-    assert max(seen) <= TURN + STATE + 2 * SHARED_LIMITS.steps
+    assert max(seen) <= STEPS_PER_TURN + STATE_ENTRY_STEPS + 2 * SHARED_LIMITS.steps
 
 
 def test_each_item_of_a_map_run_counts_before_it_begins_and_when_it_is_written() -> None:
@@ -118,7 +118,7 @@ def test_each_item_of_a_map_run_counts_before_it_begins_and_when_it_is_written()
     seen: list[int] = []
     state = distributed_map(("B", {"Type": "Pass"}), ResultWriter={"WriterConfig": {"Transformation": "COMPACT"}})
     (execution,) = run_all([state], list(range(200)), lambda lanes: seen.extend(lanes.taken))
-    assert (len(execution.output), sum(seen)) == (200, STATE + 200 * (1 + STATE + 1))
+    assert (len(execution.output), sum(seen)) == (200, STATE_ENTRY_STEPS + 200 * (1 + STATE_ENTRY_STEPS + 1))
 
 
 def test_a_stopped_map_run_ends_at_once_and_unwinds_a_few_executions_at_a_time() -> None:
@@ -151,7 +151,7 @@ def test_a_stopped_map_run_ends_at_once_and_unwinds_a_few_executions_at_a_time()
     left, statuses, execution = asyncio.run(main())
     assert statuses == ["ABORTED ExecutionAborted"] * 101
     assert left[0] == 103
-    assert max(before - after for before, after in pairwise(left)) <= FEW
+    assert max(before - after for before, after in pairwise(left)) <= BATCH_SIZE
     (child,) = execution.part["place"]["within"]["run"]["executions"]
     stood = [one["part"]["place"]["state"] for one in child["part"]["place"]["within"]["run"]["executions"]]
     assert (execution.ended.done(), stood) == (True, ["W"] * 100)
@@ -246,12 +246,12 @@ def test_the_pool_replaces_a_killed_fork_server_and_leaves_no_process() -> None:
     async def main() -> tuple[list[Any], list[int]]:
         pool, own = Pool(2), os.getpid()
         before = set(children(own))
-        answers = [await pool.ask(job)]
+        answers = [await pool.evaluate(job)]
         (server,) = set(children(own)) - before
         seen = [server, *children(server)]
         os.kill(server, signal.SIGKILL)
         await asyncio.to_thread(os.waitid, os.P_PID, server, os.WEXITED | os.WNOWAIT)
-        answers += await asyncio.gather(pool.ask(job), pool.ask(job))
+        answers += await asyncio.gather(pool.evaluate(job), pool.evaluate(job))
         (second,) = set(children(own)) - before - {server}
         seen += [second, *children(second)]
         pool.close()

@@ -16,7 +16,7 @@ from pyarrow import parquet
 from machines import distributed_map, event_types, line, machine
 from states_language import Execution, Machine, RealClock, TaskCall, TaskFailure
 from states_language.place import Redriven
-from states_language.scheduling.lanes import FEW
+from states_language.scheduling.lanes import BATCH_SIZE
 
 PASS = {"Type": "Pass"}
 PUT = "arn:aws:states:::s3:putObject"
@@ -108,7 +108,7 @@ def test_no_child_execution_goes_on_after_the_end_of_its_map_run() -> None:
 
 
 def test_child_executions_begin_a_few_at_a_time_and_are_stopped_once() -> None:
-    """At most FEW begin per pass, and each is stopped at most once, so ten thousand do not stall the event loop."""
+    """At most BATCH_SIZE begin per pass, and each is stopped at most once, so the event loop does not stall."""
 
     async def main() -> tuple[list[int], cProfile.Profile]:
         begun, profile = [0], cProfile.Profile()
@@ -123,7 +123,7 @@ def test_child_executions_begin_a_few_at_a_time_and_are_stopped_once() -> None:
 
     begun, profile = asyncio.run(main())
     assert begun[-1] == 200
-    assert max(after - before for before, after in pairwise(begun)) == FEW
+    assert max(after - before for before, after in pairwise(begun)) == BATCH_SIZE
     assert sum(one.callcount for one in profile.getstats() if one.code is Execution.stop.__code__) <= 201
 
 

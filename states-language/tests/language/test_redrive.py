@@ -152,7 +152,7 @@ def test_the_place_of_many_items_lists_only_those_that_began() -> None:
     """If the second of a thousand items ended, the place lists two items. A redrive goes through all open ones."""
     parts = Parts(1000, 7, None)
     parts.end(1, "one")
-    left = parts.left()
+    left = parts.resume_point()
     assert left == {"last_id": 7, "parts": [{}, {"output": "one"}]}
     again = Parts(1000, 7, left)
     assert again.open == [0, *range(2, 1000)]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from states_language.failures import StateError
-from states_language.states.retry import Attempts, Retrier, named
+from states_language.states.retry import Attempts, Retrier, is_error_named
 from states_language.tasks.stubs import YEAR_MS
 
 RETRIERS = st.builds(
@@ -27,7 +27,7 @@ def test_the_back_off_equals_a_plain_model_of_the_specification(retriers: list[R
     attempts = Attempts(tuple(retriers))
     uses: list[list[str]] = [[] for _ in retriers]
     for error in errors:
-        met = [i for i, retrier in enumerate(retriers) if named(retrier.errors, StateError(error))]
+        met = [i for i, retrier in enumerate(retriers) if is_error_named(retrier.errors, StateError(error))]
         expected = None
         if met and uses[met[0]].count(error) < retriers[met[0]].max_attempts:
             retrier, expected = retriers[met[0]], 1000.0 * retriers[met[0]].interval_s
@@ -51,5 +51,5 @@ def test_full_jitter_lies_between_nothing_and_the_whole_delay(retrier: Retrier, 
 
 
 def test_any_error_has_a_name_and_its_case_counts() -> None:
-    assert named(("States.ALL",), StateError(None))
-    assert not named(("A",), StateError("a"))
+    assert is_error_named(("States.ALL",), StateError(None))
+    assert not is_error_named(("A",), StateError("a"))

@@ -13,7 +13,7 @@ import states_language
 from machines import INVOKE, event_times_ms, event_types, function_raising, machine, task
 from states_language import TaskCall, TaskFailure
 from states_language.clock import EPOCH_2026_MS, VirtualClock
-from states_language.timestamps import instant_ms, written
+from states_language.timestamps import format_timestamp, instant_ms
 
 ARN = "arn:aws:lambda:us-east-1:111111111111:function:work"
 
@@ -121,7 +121,7 @@ def test_a_timestamp_is_read_as_it_is_written(moment: Any, millis: int) -> None:
     text = f"{moment.isoformat(timespec='seconds')}.{millis:03d}Z"
     at = instant_ms(text)
     assert at is not None
-    assert written(at) == text
+    assert format_timestamp(at) == text
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from endpoint import distributed_map
 from states_language.server.diagnostics import diagnostics, refuse_invalid_definition
 from states_language.server.json_messages import bytes_outside_texts, message_and_place
 from states_language.server.requests import Refusal
-from states_language.values import parsed
+from states_language.values import parse_external_json
 
 SCHEMA = "SCHEMA_VALIDATION_FAILED"
 TARGET = "MISSING_TRANSITION_TARGET"
@@ -105,7 +105,7 @@ def test_a_refusal_names_every_problem() -> None:
 def test_bad_json_has_jacksons_message(text: str, message: str, column: int) -> None:
     """Jackson's message names the unexpected token or character, and the place after it."""
     with pytest.raises(ValueError) as problem:  # noqa: PT011
-        parsed(text)
+        parse_external_json(text)
     worded, place = message_and_place(text, problem.value)
     assert worded.startswith(message)
     assert worded.endswith(f"\n at {place}")

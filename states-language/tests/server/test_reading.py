@@ -15,7 +15,7 @@ import pytest
 import states_language
 from endpoint import PASS, PREFIX, ROLE, WAIT, distributed_map, line_of, stepfunctions
 from states_language.definition import load as loading
-from states_language.scheduling.lanes import beside
+from states_language.scheduling.lanes import worker_thread
 from states_language.server.actions import StepFunctions
 from states_language.server.definition_reader import LARGE, BoundedCache, DefinitionReader
 from states_language.server.diagnostics import MOST_READ, diagnostics, examine
@@ -33,12 +33,14 @@ def test_only_a_reading_thread_yields_pythons_lock() -> None:
 
     async def rests() -> list[bool]:
         reader = DefinitionReader()
-        found = [await reader.run_in_thread(length, lambda: beside.rest is not None) for length in (1, LARGE + 1)]
+        found = [
+            await reader.run_in_thread(length, lambda: worker_thread.give_way is not None) for length in (1, LARGE + 1)
+        ]
         reader.close()
         return found
 
     assert asyncio.run(rests()) == [True, True]
-    assert beside.rest is None
+    assert worker_thread.give_way is None
 
 
 def test_a_definition_is_read_once_with_a_pause_after_every_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +49,7 @@ def test_a_definition_is_read_once_with_a_pause_after_every_few_calls(monkeypatc
     text = json.dumps({"StartAt": "S0", "States": {**states, "S2000": {"Type": "Succeed"}}})
     since, most, texts = 0, 0, 0
 
-    def rest() -> None:
+    def give_way() -> None:
         nonlocal since
         since = 0
 
@@ -56,7 +58,7 @@ def test_a_definition_is_read_once_with_a_pause_after_every_few_calls(monkeypatc
         since += event in ("call", "c_call")
         most, texts = max(most, since), texts + (event == "call" and frame.f_code is json.loads.__code__)
 
-    monkeypatch.setattr(beside, "rest", rest)
+    monkeypatch.setattr(worker_thread, "give_way", give_way)
     sys.setprofile(count)
     try:
         examine(text)

@@ -37,7 +37,7 @@ from states_language.jsonata.library import Utils
 from states_language.jsonata.patterns import compile_pattern
 from states_language.jsonata.syntax import coded_message, error_text, nodes
 from states_language.jsonpath.grammar import compile_path
-from states_language.values import joined, same
+from states_language.values import is_equal, join_surrogates
 from suites.reasons import REASONS
 
 
@@ -81,7 +81,7 @@ def _jsonata_difference(case: dict[str, Any], data: Any) -> str:
     expected = ABSENT if case.get("undefinedResult") else case.get("result", ABSENT)
     if case.get("unordered") and isinstance(found, list) and isinstance(expected, list):
         found, expected = (sorted(each, key=json.dumps) for each in (found, expected))
-    equal = found is expected or (found is not ABSENT and expected is not ABSENT and same(found, expected))
+    equal = found is expected or (found is not ABSENT and expected is not ABSENT and is_equal(found, expected))
     return "" if equal else f"{_to_text(found)} instead of {_to_text(expected)}"
 
 
@@ -94,7 +94,7 @@ def _evaluate(text: str, data: Any, bindings: dict[str, Any]) -> Any:
         raise ValueError(error_text(machine.errors[0]))
     for node in nodes(machine.ast):
         if node.type in ("string", "name") and isinstance(node.value, str):
-            node.value = joined(node.value)
+            node.value = join_surrogates(node.value)
     given = None if data is ABSENT else to_library(data)
     names = machine.create_frame(functions_frame(lambda: 0, lambda: 0.5))
     if isinstance(given, list):
@@ -236,7 +236,9 @@ def _replay(asked: dict[str, Any]) -> str:
         return "" if wanted is ABSENT else str(execution.cause).partition("). ")[2]
     found: Any = execution.path[-1] if what == "Choice" else execution.output
     found = found["v"] if what.startswith("States.") else found
-    return "" if wanted is not ABSENT and same(found, wanted) else f"{_to_text(found)} instead of {_to_text(wanted)}"
+    return (
+        "" if wanted is not ABSENT and is_equal(found, wanted) else f"{_to_text(found)} instead of {_to_text(wanted)}"
+    )
 
 
 def _field(name: str, value: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from machines import function_raising, line, task, write_file
 from states_language import Event, load
 from states_language.__main__ import main
-from states_language.drawing.boxes import targets, words
+from states_language.drawing.boxes import rule_text, targets
 from states_language.drawing.histories import marks
 from states_language.drawing.mermaid import flowchart
 from states_language.workbench import Mistake, files
@@ -164,7 +164,7 @@ def test_catchers_of_data_limit_and_all_errors_are_one_arrow_any_error() -> None
 )  # fmt: skip
 def test_every_form_of_rule_has_a_label(rule: dict[str, Any], label: str) -> None:
     """Each form of Choice Rule has readable words at its arrow."""
-    assert words(rule) == label
+    assert rule_text(rule) == label
 
 
 def test_a_program_that_takes_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

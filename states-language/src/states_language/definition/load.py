@@ -26,7 +26,7 @@ from states_language.states.iterations import Parallel
 from states_language.states.map_ import Map
 from states_language.states.plain import Choice, Fail, Pass, Succeed, Wait
 from states_language.states.task import Task
-from states_language.tasks.resources import unrecognized
+from states_language.tasks.resources import unrecognized_message
 
 LONGEST_NAME = 80
 """Characters of a state's name (AWS Step Functions)."""
@@ -152,7 +152,7 @@ def _find_reachable(targets: dict[str, list[str]], start_at: str) -> set[str]:
 def _check_placeholders(line: Line) -> None:
     for state in line.states.values():
         if isinstance(state, Task) and state.resource.is_placeholder:
-            raise DefinitionError(child_pointer(state.pointer, "Resource"), unrecognized(state.resource.text))
+            raise DefinitionError(child_pointer(state.pointer, "Resource"), unrecognized_message(state.resource.text))
         for inner in (*state.inner_lines, *state.isolated_lines):
             _check_placeholders(inner)
 

@@ -29,9 +29,9 @@ class Place:
     @property
     def line(self) -> "Place":
         """Return the innermost line around the object; the object itself if it is a line."""
-        return self if self.kind == "line" else self.above().line
+        return self if self.kind == "line" else self.parent().line
 
-    def above(self) -> "Place":
+    def parent(self) -> "Place":
         """Return the object around this one; for the whole definition, itself."""
         return locate(self.path[:-1]) if self.path else self
 
@@ -76,7 +76,7 @@ def value_at(definition: Any, path: Sequence[Key]) -> Any:
     return definition
 
 
-def ways(state: Any) -> Iterator[tuple[str, tuple[Key, ...]]]:
+def transitions(state: Any) -> Iterator[tuple[str, tuple[Key, ...]]]:
     """Yield the name of each state that may follow a state, with the path of the field that names it."""
     if not isinstance(state, dict):
         return

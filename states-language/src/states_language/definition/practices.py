@@ -15,7 +15,7 @@ from typing import Any
 
 from states_language.definition.fields import child_pointer
 from states_language.definition.load import load
-from states_language.definition.pointers import Key, lines_in, lines_of, ways
+from states_language.definition.pointers import Key, lines_in, lines_of, transitions
 from states_language.definition.source import Source, read_definition
 from states_language.definition.substitutions import Substitutions
 from states_language.history import EVENT_LIMIT
@@ -136,7 +136,7 @@ def _find_unbounded_loops(line: Definition) -> Iterator[list[str]]:
     """Yield one loop of each group of states that can go round for ever without a comparison of numbers or times."""
     states = line["States"]
     following: dict[str, list[str]] = {
-        name: [target for target, _ in ways(state) if target in states and not _can_end_loop(states[target])]
+        name: [target for target, _ in transitions(state) if target in states and not _can_end_loop(states[target])]
         for name, state in states.items()
         if not _can_end_loop(state)
     }

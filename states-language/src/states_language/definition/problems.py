@@ -13,7 +13,7 @@ from typing import Any
 
 from states_language.definition.fields import DefinitionError
 from states_language.definition.load import load
-from states_language.definition.pointers import Key, Place, keys, locate, value_at, ways
+from states_language.definition.pointers import Key, Place, keys, locate, transitions, value_at
 from states_language.definition.source import Source, copy_as_json, read_definition
 from states_language.definition.substitutions import Substitutions
 
@@ -144,7 +144,7 @@ class _Repairs:
         for _ in range(tries - 1):
             if not place.path:
                 return False
-            place = place.above()
+            place = place.parent()
         return self._replace(place)
 
     def _repair_field(self, place: Place) -> bool:
@@ -222,7 +222,7 @@ class _Repairs:
         if line.get("StartAt") == old:
             line["StartAt"] = new
         for state in line["States"].values():
-            for target, way in list(ways(state)):
+            for target, way in list(transitions(state)):
                 if target == old:
                     value_at(state, way[:-1])[way[-1]] = new
         self._renamed.add(new)
@@ -239,7 +239,7 @@ class _Repairs:
 
 def _stand_in_task(state: Any) -> dict[str, Any]:
     """Return a Task that leads wherever the state leads. The state's Next stays, so a wrong one is still found."""
-    targets = {way: target for target, way in ways(state)}
+    targets = {way: target for target, way in transitions(state)}
     end = {"Next": targets.pop(("Next",))} if ("Next",) in targets else {"End": True}
     others = dict.fromkeys(targets.values())
     catch = [{"ErrorEquals": [f"E{number}"], "Next": target} for number, target in enumerate(others)]

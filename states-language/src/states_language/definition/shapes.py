@@ -238,7 +238,7 @@ def _shape_key(state: dict[str, Any], language: str) -> tuple[Any, ...] | None:
     found = read_resource(state["Resource"])
     if isinstance(found, str) or found.is_placeholder:
         return None
-    if not found.invokes:
+    if not found.is_lambda_invoke:
         return (state.get("Type"), language, *state)
     arguments = state.get("Arguments" if language == JSONATA else "Parameters")
     return (state.get("Type"), language, *state, tuple(arguments)) if type(arguments) is dict else None

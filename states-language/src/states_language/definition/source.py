@@ -20,7 +20,7 @@ import yaml
 from states_language.definition.fields import DefinitionError
 from states_language.definition.substitutions import Substitutions, check_templatefile, fill_in, names_left
 from states_language.definition.templates import ObjectWithDuplicate, Template, is_template
-from states_language.values import Duplicate, compact, once, parse_json, parts
+from states_language.values import Duplicate, compact, count_values, parse_json, unique_members_hook
 
 Source = Mapping[str, Any] | str | os.PathLike[str]
 """Data, a text or a path."""
@@ -214,14 +214,14 @@ def parse_data(text: str, name: str = "the text") -> Any:
     text = text.removeprefix("\ufeff")
     try:
         try:
-            value = parse_json(text, members=once())
-            size = parts(value, {}) if len(text) > MOST_PARTS else 0
+            value = parse_json(text, members=unique_members_hook())
+            size = count_values(value, {}) if len(text) > MOST_PARTS else 0
         except json.JSONDecodeError:
             if name.removesuffix(".tftpl").endswith(".json"):
                 raise
             loader = _Loader(text)
             value = loader.get_single_data()
-            size = parts(value, {})
+            size = count_values(value, {})
             if loader.duplicate_problems and not is_template(value):
                 raise loader.duplicate_problems[0] from None
             if loader.functions and not is_template(value):

@@ -19,7 +19,7 @@ from states_language.execution import Execution
 from states_language.failures import EvaluationError, StateError
 from states_language.history import failure_details
 from states_language.place import MAP_RUN, Redriven, Within
-from states_language.scheduling.lanes import FEW, take_turn
+from states_language.scheduling.lanes import BATCH_SIZE, take_turn
 from states_language.states.iterations import Items, item_environment
 
 MOST_AT_ONCE = 10_000
@@ -183,7 +183,7 @@ class MapRun:
 
     def _begin_some(self) -> None:
         """Begin a few executions in each pass of the event loop, because others need turns; end the run after all."""
-        self._is_begin_scheduled, few = False, iter(range(FEW))
+        self._is_begin_scheduled, few = False, iter(range(BATCH_SIZE))
         while self._can_begin() and next(few, None) is not None:
             try:
                 self._start(self._waiting_indices.popleft())
@@ -247,7 +247,7 @@ class MapRun:
             if isinstance(execution, FormerExecution):
                 execution.pending = False
 
-    def resume_point(self) -> Within:
+    def prepare_redrive(self) -> Within:
         """Abort the executions that still run, as the caller does next with the Map Run, and return where all stand.
 
         The list of the executions is complete once all of them have ended and `report.placed` is true.
@@ -266,10 +266,10 @@ class MapRun:
         report, left, lanes = self.report, self._execution_records, self.branch.execution.lanes
         if left is not None:
             few = None if lanes is None else len(left) + RECORDED_AT_ONCE
-            left.extend(execution.left() for execution in report.executions[len(left) : few])
+            left.extend(execution.redrive_record() for execution in report.executions[len(left) : few])
             report.placed = len(left) == len(report.executions)
             if lanes is not None and not report.placed:
-                lanes.soon(self._record_places)
+                lanes.call_in_batches(self._record_places)
                 return
         self.branch.execution.complete_if_ended()
 
@@ -289,5 +289,5 @@ class MapRun:
             if lanes is None:
                 execution.unwind()
             else:
-                lanes.soon(execution.unwind)
+                lanes.call_in_batches(execution.unwind)
         self._is_unwinding = lanes is not None and bool(report.running)

@@ -34,7 +34,7 @@ class ChildExecution(Protocol):
     def event_count(self) -> int: ...
     @property
     def history(self) -> list[Event]: ...
-    def left(self) -> dict[str, Any]: ...
+    def redrive_record(self) -> dict[str, Any]: ...
 
 
 class RunningExecution(Protocol):
@@ -85,7 +85,7 @@ class FormerExecution:
         """Return how the execution ended; PENDING_REDRIVE while it waits to be redriven."""
         return "PENDING_REDRIVE" if self.pending else str(self.kept["status"])
 
-    def left(self) -> dict[str, Any]:
+    def redrive_record(self) -> dict[str, Any]:
         """Return the record from which this object was made."""
         return self.kept
 

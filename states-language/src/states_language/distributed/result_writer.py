@@ -13,7 +13,7 @@ from states_language.distributed.report import ChildExecution, MapRunReport
 from states_language.failures import StateError
 from states_language.scheduling.lanes import take_turn
 from states_language.states.amounts import compile_filler
-from states_language.timestamps import written
+from states_language.timestamps import format_timestamp
 from states_language.values import compact
 
 RESULT_WRITER_FAILED = "States.ResultWriterFailed"
@@ -90,10 +90,10 @@ def _describe_in_full(execution: ChildExecution, run: MapRunReport) -> dict[str,
         "InputDetails": {"Included": True},
         "Name": execution.name,
         "RedriveCount": execution.redrives,
-        "StartDate": written(execution.started_ms),
+        "StartDate": format_timestamp(execution.started_ms),
         "StateMachineArn": run.machine_arn,
         "Status": execution.status,
-        "StopDate": written(execution.stopped_ms or execution.started_ms),
+        "StopDate": format_timestamp(execution.stopped_ms or execution.started_ms),
     }
     if execution.status == "SUCCEEDED":
         return {**result, "Output": execution.output_text, "OutputDetails": {"Included": True}}

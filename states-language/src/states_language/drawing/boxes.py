@@ -27,7 +27,7 @@ _KINDS = ("String", "Numeric", "Boolean", "Timestamp")
 def targets(state: Definition) -> Iterator[tuple[str, str]]:
     """Yield the states that may follow a state, in the order in which they are tried, each with its arrow's label."""
     for rule in state.get("Choices", []):
-        yield rule["Next"], words(rule)
+        yield rule["Next"], rule_text(rule)
     if "Default" in state:
         yield state["Default"], "otherwise"
     catchers = list(_shown_catchers(state.get("Catch", [])))
@@ -47,7 +47,7 @@ def _shown_catchers(catchers: Sequence[Definition]) -> Iterator[Definition]:
             yield catcher
 
 
-def words(rule: Definition) -> str:
+def rule_text(rule: Definition) -> str:
     """Return a Choice Rule in words, such as `$.a = 1`."""
     for joint in ("And", "Or"):
         if joint in rule:
@@ -55,7 +55,7 @@ def words(rule: Definition) -> str:
     if "Not" in rule:
         return f"not {_bracketed_words(rule['Not'])}"
     if "Condition" in rule:
-        return plain(rule["Condition"])
+        return one_line_text(rule["Condition"])
     ((operator, value),) = ((name, one) for name, one in rule.items() if name not in _OTHER_FIELDS)
     if operator == "IsPresent":
         return f"{rule['Variable']} is {'there' if value else 'absent'}"
@@ -64,22 +64,22 @@ def words(rule: Definition) -> str:
     name = operator.removesuffix("Path")
     for kind in _KINDS:
         name = name.removeprefix(kind)
-    shown = json.dumps(value) if isinstance(value, bool) or value == "" else plain(value)
+    shown = json.dumps(value) if isinstance(value, bool) or value == "" else one_line_text(value)
     return f"{rule['Variable']} {_OPERATORS.get(name, 'matches' if name == 'Matches' else operator)} {shown}"
 
 
 def _bracketed_words(rule: Definition) -> str:
     """Return a rule within another in words, in brackets if it joins several."""
-    return f"({words(rule)})" if rule.keys() & {"And", "Or"} else words(rule)
+    return f"({rule_text(rule)})" if rule.keys() & {"And", "Or"} else rule_text(rule)
 
 
 def duration(state: Definition) -> str:
     """Return how long a Wait state waits, in its definition's words."""
     field = next(name for name in ("Seconds", "Timestamp", "SecondsPath", "TimestampPath") if name in state)
-    return plain(state[field])
+    return one_line_text(state[field])
 
 
-def plain(value: Any) -> str:
+def one_line_text(value: Any) -> str:
     """Return a text on one line; a variable becomes its last name, a JSONata expression loses its brackets."""
     return " ".join(_VARIABLE.sub(r"\1", str(value)).removeprefix("{%").removesuffix("%}").split())
 
@@ -189,7 +189,7 @@ class _Drawer:
         join = Box(f"{key}_join", JOIN, name)
         inner.boxes.append(box)
         for number, line in enumerate(lines):
-            title = plain(line["Comment"]) if line.get("Comment") else f"branch {number + 1}"
+            title = one_line_text(line["Comment"]) if line.get("Comment") else f"branch {number + 1}"
             lane = Frame(f"{key}_line{number}", title if state["Type"] == "Parallel" else "each item")
             inner.frames.append(lane)
             self.arrows.append(Arrow(key, self.draw_line(line, lane, join.key)))

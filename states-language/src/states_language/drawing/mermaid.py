@@ -6,7 +6,7 @@ Invariant: no name or label is read as markup, and the same drawing gives the sa
 import re
 from collections.abc import Iterator
 
-from states_language.drawing.boxes import END, JOIN, START, Box, Definition, Drawing, Frame, draw, plain
+from states_language.drawing.boxes import END, JOIN, START, Box, Definition, Drawing, Frame, draw, one_line_text
 from states_language.drawing.dot import FAILED, FAILED_FILL, TAKEN, TAKEN_FILL, times
 from states_language.drawing.histories import Marks
 
@@ -66,7 +66,7 @@ def _box_text(box: Box) -> str:
 def _quote_rows(*rows: str) -> str:
     """Return rows of text in the form that Mermaid takes between quotes."""
     return "<br/>".join(
-        _MARKUP.sub(lambda sign: _NAMED_ENTITIES.get(sign[0], f"#{ord(sign[0])};"), plain(row)) for row in rows
+        _MARKUP.sub(lambda sign: _NAMED_ENTITIES.get(sign[0], f"#{ord(sign[0])};"), one_line_text(row)) for row in rows
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from states_language.jsonata.library import Utils
 from states_language.scheduling.lanes import Costly
-from states_language.values import parts, weight
+from states_language.values import count_values, estimate_json_length
 
 _DEPTH_BEFORE_MEASURING = 8
 """How many nested evaluations begin before the stack is measured."""
@@ -140,10 +140,10 @@ class Bounds:
     def check_value(self, value: Any) -> None:
         """Raise Exceeded or Costly for a value that is too large; a part counts as often as it occurs in it."""
         if isinstance(value, _NESTED):
-            count = parts(value, {})
+            count = count_values(value, {})
             self.check_bytes(8 * count)
             if count > _FEW:
-                self.check_bytes(weight(value, {}))
+                self.check_bytes(estimate_json_length(value, {}))
 
     def charge_arguments(self, arguments: Any) -> None:
         """Charge a step for every 32 elements or 64 characters of the arguments."""

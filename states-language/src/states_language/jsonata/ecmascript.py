@@ -7,7 +7,7 @@ stays: a group in a loop keeps its match when the loop goes on without the group
 
 import re
 
-from states_language.values import joined
+from states_language.values import join_surrogates
 
 _SPACES = "\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 _LINE_ENDS = "\n\r\u2028\u2029"
@@ -37,7 +37,7 @@ def translate(text: str, *, multiline: bool) -> str:
 
 
 def _refusal(text: str, why: str) -> ValueError:
-    return ValueError(f"Invalid regular expression: /{joined(text)}/: {why}")
+    return ValueError(f"Invalid regular expression: /{join_surrogates(text)}/: {why}")
 
 
 def _parse_ranges(members: str) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from states_language.jsonata.node_functions import UNCHANGED_ERRORS, node_functi
 from states_language.jsonata.numbers import calculate, to_text
 from states_language.jsonata.patterns import call_pattern
 from states_language.jsonata.signatures import check_arguments
-from states_language.values import parts, units
+from states_language.values import count_values, to_utf16_units
 
 _SMALL = 2**31
 """The sum of two whole numbers below this one is whole and needs no check."""
@@ -239,7 +239,7 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
     def evaluate_comparison_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
         """Return the outcome of < <= > or >=; texts are ordered by their UTF-16 units."""
         if isinstance(lhs, str) and isinstance(rhs, str):
-            lhs, rhs = units(lhs), units(rhs)
+            lhs, rhs = to_utf16_units(lhs), to_utf16_units(rhs)
         return super().evaluate_comparison_expression(lhs, rhs, op)
 
     def evaluate_range_expression(self, lhs: Any, rhs: Any, _op: str = "..") -> Any:
@@ -255,7 +255,7 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
         if is_short or (type(lhs) is str and type(rhs) is str):
             return (lhs == rhs) is (op == "=")
         if isinstance(lhs, dict | list) and isinstance(rhs, dict | list):
-            self.bounds.spend(parts(lhs, {}) >> 3)
+            self.bounds.spend(count_values(lhs, {}) >> 3)
         return super().evaluate_equality_expression(lhs, rhs, op)
 
     def validate_arguments(self, signature: Any, args: Any, context: Any) -> Any:

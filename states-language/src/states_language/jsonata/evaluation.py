@@ -4,7 +4,7 @@
     query.evaluate(ExpressionFrame({"input": {"n": 1}}, environment), "Output")  # 2
 
 Invariants: every evaluation ends. Steps, depth and size bound it, never time, so two runs fail alike; only a regular
-expression that backtracks is stopped by a clock. While others wait (`here`), an evaluation takes at most HERE; one that
+expression that backtracks is stopped by a clock. In a lane, an evaluation takes at most HERE; one that
 needs more begins again in a process of its own, within WHOLE.
 """
 
@@ -39,11 +39,11 @@ from states_language.jsonata.syntax import (
     nodes,
     top_level_names,
 )
-from states_language.scheduling.lanes import Costly, Job, Lane, here
-from states_language.values import MISSING, exceeds, joined
+from states_language.scheduling.lanes import Costly, Job, Lane, current_lane
+from states_language.values import MISSING, has_more_values, join_surrogates
 
 PARTS_HERE = 2_000
-"""The largest data that an expression may read while others wait, as `exceeds` counts."""
+"""The largest data that an expression may read while others wait, as `has_more_values` counts."""
 
 
 class Query:
@@ -80,8 +80,8 @@ class Query:
             value = self._read_path(data) if self._path_variable else None
             return self._evaluate_here(data, location, FULL_LIMITS) if value is None else value
         variables = {name: value for name in self._names if (value := data.variable(name)) is not MISSING}
-        host.turn()
-        if not (self._uses_states and data.is_large) and not exceeds(variables, PARTS_HERE):
+        host.wait_for_turn()
+        if not (self._uses_states and data.is_large) and not has_more_values(variables, PARTS_HERE):
             try:
                 return self._evaluate_here(data, location, SHARED_LIMITS)
             except Costly:
@@ -125,7 +125,7 @@ class Query:
         self, host: Lane, data: "ExpressionFrame", variables: dict[str, Any], location: str
     ) -> Any:
         job: Job = {"expression": self.text, "states": data.states, "variables": variables, "location": location}
-        answer = host.ask(job)
+        answer = host.evaluate(job)
         if "failure" in answer:
             raise QueryFailure(answer["failure"], answer["location"])
         if "ended" in answer:
@@ -170,12 +170,12 @@ class ExpressionFrame(Frame):
     def __init__(self, states: dict[str, Any], environment: Environment) -> None:
         self.bindings = {"__evaluate_entry": None, "__evaluate_exit": None}  # as each frame has them
         self.states, self.variable, self._functions = states, environment.variable, environment.functions
-        self.lane = here()
+        self.lane = current_lane()
 
     @functools.cached_property
     def is_large(self) -> bool:
         """Return whether the members are too large to be read while others wait."""
-        return exceeds(self.states, PARTS_HERE)
+        return has_more_values(self.states, PARTS_HERE)
 
     def lookup(self, name: str) -> Any:
         """Return $states, a variable or a function."""
@@ -242,5 +242,5 @@ def _compile_cached(inner: str, in_catcher: bool) -> Query | str:
     for node in every:
         # The library reads "\\uD834\\uDD1E" as two characters.
         if node.type in ("string", "name") and isinstance(node.value, str):
-            node.value = joined(node.value)
+            node.value = join_surrogates(node.value)
     return Query(inner, machine, every)

@@ -19,7 +19,7 @@ from states_language.jsonata.json_values import to_library
 from states_language.jsonata.library import Functions, JException, Utils
 from states_language.jsonata.patterns import Matcher
 from states_language.jsonpath.intrinsic_functions import ALGORITHMS, java_random
-from states_language.values import once, parse_json, parts, units
+from states_language.values import count_values, parse_json, to_utf16_units, unique_members_hook
 
 
 def functions_frame(now_ms: Callable[[], int], random: Callable[[], float]) -> Any:
@@ -103,7 +103,7 @@ def _hash(text: Any, algorithm: Any = None) -> Any:
 
 def _parse(text: Any) -> Any:
     try:
-        value = parse_json(text, members=once())
+        value = parse_json(text, members=unique_members_hook())
     except ValueError:
         raise JException("D3137", 0, "Invalid JSON") from None
     return to_library(value)
@@ -114,7 +114,7 @@ def _string(value: Any, prettify: Any = None) -> Any:
         value = value[0]
     current_bounds().check_value(value)
     if isinstance(value, dict | list):
-        current_bounds().spend(parts(value, {}))
+        current_bounds().spend(count_values(value, {}))
     return numbers.to_text(value, pretty=prettify is True)
 
 
@@ -141,7 +141,7 @@ def _sort(values: Any, comparator: Any = None) -> Any:
     if comparator is None and not plain:
         raise JException("D3070", -1)
     if comparator is None:
-        return sorted(values, key=lambda value: units(value) if isinstance(value, str) else value)
+        return sorted(values, key=lambda value: to_utf16_units(value) if isinstance(value, str) else value)
 
     def compare(left: Any, right: Any) -> int:
         """Compare two values: the comparator says whether they change places; equal values keep their order."""
@@ -173,7 +173,7 @@ def _distinct(values: Any) -> Any:
     if not isinstance(values, list) or len(values) <= 1:
         return values
     kept: dict[Any, Any] = {}
-    current_bounds().spend(sum(parts(value, {}) for value in values if isinstance(value, dict | list)))
+    current_bounds().spend(sum(count_values(value, {}) for value in values if isinstance(value, dict | list)))
     for value in values:
         plain = isinstance(value, str | int | float)
         kept.setdefault(

@@ -11,17 +11,17 @@ from typing import Any
 
 import regex
 
-from states_language.clock import worked_s
+from states_language.clock import thread_cpu_s
 from states_language.jsonata.ecmascript import translate
 from states_language.jsonata.library import Functions, JException, Jsonata
 from states_language.jsonata.numbers import to_text
-from states_language.values import joined, units
+from states_language.values import join_surrogates, to_utf16_units
 
 
 def compile_pattern(text: str, flags: Any) -> "Pattern":
     """Return the compiled regular expression; `flags` are the library's. Raises ValueError if it is not valid."""
     chosen = regex.IGNORECASE if flags.case_insensitive else 0
-    return Pattern(regex.compile(translate(units(text), multiline=flags.multiline), chosen))
+    return Pattern(regex.compile(translate(to_utf16_units(text), multiline=flags.multiline), chosen))
 
 
 class Pattern:
@@ -36,7 +36,7 @@ class Pattern:
 
         Raises JException D1004 for an empty match after the first, TimeoutError past the limit.
         """
-        text, first = units(text), at
+        text, first = to_utf16_units(text), at
         while True:
             with _limited_search() as left_s:
                 match = self._compiled.search(text, at, timeout=left_s)
@@ -65,11 +65,11 @@ class Pattern:
     def split(self, text: str) -> list[str]:
         """Return the texts between the matches, without groups."""
         pieces: list[str] = []
-        text, at = units(text), 0
+        text, at = to_utf16_units(text), 0
         for match in self.finditer(text):
-            pieces.append(joined(text[at : match.start()]))
+            pieces.append(join_surrogates(text[at : match.start()]))
             at = match.end()
-        return [*pieces, joined(text[at:])]
+        return [*pieces, join_surrogates(text[at:])]
 
 
 class Matcher(Pattern):
@@ -88,7 +88,7 @@ class Matcher(Pattern):
         while found is not None:
             if not isinstance(found, dict) or not {"match", "start", "next"} <= found.keys():
                 raise JException("T1010", -1, self._caller)
-            end = found["start"] + len(units(found["match"]))
+            end = found["start"] + len(to_utf16_units(found["match"]))
             yield _Match(found["start"], end, [found["match"], *(found.get("groups") or [])])
             found = Functions.func_apply(found["next"], [])
 
@@ -139,7 +139,7 @@ def _join_surrogates(match: Any) -> Any:
     """Return a match whose surrogate halves are joined to characters again."""
     if match.group().isascii():
         return match
-    texts = [text if text is None else joined(text) for text in (match.group(), *match.groups())]
+    texts = [text if text is None else join_surrogates(text) for text in (match.group(), *match.groups())]
     return _Match(match.start(), match.end(), texts)
 
 
@@ -151,8 +151,8 @@ def _limited_search() -> Iterator[float]:
     if left_s <= 0:
         raise TimeoutError
     bounds.spend(1)
-    begun_s = worked_s()
+    begun_s = thread_cpu_s()
     try:
         yield left_s
     finally:
-        bounds.searched_s += worked_s() - begun_s
+        bounds.searched_s += thread_cpu_s() - begun_s

@@ -14,7 +14,7 @@ from states_language.definition.fields import Fields, child_pointer
 from states_language.failures import Oversized
 from states_language.jsonata.evaluation import ExpressionFrame, Query, compile_query, is_query, is_valid_query
 from states_language.jsonata.json_values import type_of
-from states_language.values import FEW, LARGEST_BETWEEN, compact, weight
+from states_language.values import FEW_VALUES, LARGEST_BETWEEN, compact, estimate_json_length
 from states_language.variables import check_variable_names
 
 States = dict[str, Any]
@@ -61,7 +61,7 @@ class Template:
             return self.query.fixed_value
         seen = {**states, "context": branch.context()} if self.needs_context else states
         value = self._evaluate(ExpressionFrame(seen, branch), self.location)
-        if self._queries > FEW and weight(value, {}) > LARGEST_BETWEEN:
+        if self._queries > FEW_VALUES and estimate_json_length(value, {}) > LARGEST_BETWEEN:
             raise Oversized
         return value
 

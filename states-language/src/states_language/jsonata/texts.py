@@ -12,7 +12,7 @@ from typing import Any
 
 from states_language.jsonata.engine import current_bounds
 from states_language.jsonata.library import Functions, JException
-from states_language.values import joined, units
+from states_language.values import join_surrogates, to_utf16_units
 
 _RESERVED = ";/?:@&=+$,#"
 _UNRESERVED = "-_.!~*'()"
@@ -33,7 +33,7 @@ def replace(text: Any, pattern: Any, new: Any, limit: Any = None) -> Any:
             raise JException("D3012", -1, new)
         current_bounds().check_bytes(text.count(pattern) * len(new))
         return text.replace(pattern, new, most)
-    text = units(text)
+    text = to_utf16_units(text)
     pieces, at, size = [], 0, len(text)
     for match in _limit_matches(pattern.finditer(text), most):
         piece = _replacement(match, new)
@@ -41,7 +41,7 @@ def replace(text: Any, pattern: Any, new: Any, limit: Any = None) -> Any:
         current_bounds().check_bytes(size)
         pieces += [text[at : match.start()], piece]
         at = match.end()
-    return joined("".join([*pieces, text[at:]]))
+    return join_surrogates("".join([*pieces, text[at:]]))
 
 
 def substring(text: Any, start: Any = None, length: Any = None) -> Any:
@@ -58,7 +58,7 @@ def substring(text: Any, start: Any = None, length: Any = None) -> Any:
 def split(text: Any, separator: Any, limit: Any = None) -> Any:
     """Return the parts of the text; an empty separator gives JavaScript's parts, halves of surrogate pairs too."""
     if separator == "" and isinstance(text, str):
-        text = units(text)
+        text = to_utf16_units(text)
     # JavaScript's own split rounds the limit down; the loop over matches goes on until it is reached.
     most = limit if limit is None or isinstance(separator, str) or not math.isfinite(limit) else math.ceil(limit)
     return Functions.split(text, separator, most)
@@ -108,7 +108,7 @@ def _expand_replacement(new: str, match: Any) -> str:
 
 def base64_encode(text: Any) -> Any:
     """Return the Base64 of the text; each UTF-16 unit gives its lower byte: JSONata's `binary`."""
-    return base64.b64encode(bytes(ord(unit) & 0xFF for unit in units(text))).decode()
+    return base64.b64encode(bytes(ord(unit) & 0xFF for unit in to_utf16_units(text))).decode()
 
 
 def base64_decode(text: Any) -> Any:

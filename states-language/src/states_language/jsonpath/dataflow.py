@@ -21,7 +21,7 @@ from states_language.jsonpath.expressions import Expression, compile_expression,
 from states_language.jsonpath.grammar import PathSyntaxError, compile_path
 from states_language.jsonpath.selection import Path
 from states_language.jsonpath.steps import Index
-from states_language.values import FEW, LARGEST_BETWEEN, MISSING, compact, weight
+from states_language.values import FEW_VALUES, LARGEST_BETWEEN, MISSING, compact, estimate_json_length
 from states_language.variables import check_variable_names
 
 Fill = Callable[[Any, Environment], Any]
@@ -34,7 +34,7 @@ def compile_template(value: Any, pointer: str) -> Fill:
     fill = _compile_part(value, pointer, read)
     if fill is None:
         return lambda _data, _env: value
-    return fill if sum(read) <= FEW else _limit_size(fill)
+    return fill if sum(read) <= FEW_VALUES else _limit_size(fill)
 
 
 def _limit_size(fill: Fill) -> Fill:
@@ -42,7 +42,7 @@ def _limit_size(fill: Fill) -> Fill:
 
     def filled(data: Any, env: Environment) -> Any:
         value = fill(data, env)
-        if weight(value, {}) > LARGEST_BETWEEN:
+        if estimate_json_length(value, {}) > LARGEST_BETWEEN:
             raise Oversized
         return value
 

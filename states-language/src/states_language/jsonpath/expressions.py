@@ -15,13 +15,13 @@ from states_language.failures import EvaluationError, IntrinsicFailure, Oversize
 from states_language.jsonpath.grammar import PathSyntaxError, Scanner, compile_path
 from states_language.jsonpath.intrinsic_functions import FUNCTIONS
 from states_language.jsonpath.selection import Path
-from states_language.scheduling.lanes import here
-from states_language.values import FEW, LARGEST_BETWEEN, MISSING, NESTED, exceeds, weight
+from states_language.scheduling.lanes import current_lane
+from states_language.values import FEW_VALUES, LARGEST_BETWEEN, MISSING, NESTED, estimate_json_length, has_more_values
 
 DEEPEST = 10
 """How many calls are within one another at most (Developer Guide, intrinsic functions)."""
 PARTS_HERE = 2_000
-"""The largest arguments of a function that is evaluated while others wait, as `exceeds` counts."""
+"""The largest arguments of a function that is evaluated while others wait, as `has_more_values` counts."""
 _QUICK = frozenset({"States.Array", "States.ArrayLength", "States.ArrayGetItem"})
 """The functions that do not read every part of their arguments."""
 
@@ -83,7 +83,7 @@ def evaluate(expression: Expression, data: Any, env: Environment, outermost_text
         arguments = [
             _evaluate_argument(expression, argument, data, env, outermost_text) for argument in expression.arguments
         ]
-        if expression.path_count > FEW and weight(arguments, {}) > LARGEST_BETWEEN:
+        if expression.path_count > FEW_VALUES and estimate_json_length(arguments, {}) > LARGEST_BETWEEN:
             raise Oversized
         result = _apply(expression.name, arguments, env)
     except (ValueError, OverflowError) as refusal:
@@ -97,11 +97,11 @@ def evaluate(expression: Expression, data: Any, env: Environment, outermost_text
 
 def _apply(name: str, arguments: list[Any], env: Environment) -> Any:
     """Return the function's result; raises ValueError. While others wait, a process evaluates large arguments."""
-    host = here()
-    if host is None or name in _QUICK or not exceeds(arguments, PARTS_HERE):
+    host = current_lane()
+    if host is None or name in _QUICK or not has_more_values(arguments, PARTS_HERE):
         return FUNCTIONS[name].apply(arguments, env.random)
-    host.turn()
-    answer = host.ask({"function": name, "arguments": arguments})
+    host.wait_for_turn()
+    answer = host.evaluate({"function": name, "arguments": arguments})
     if "ended" in answer:
         raise Oversized
     if "nested" in answer:

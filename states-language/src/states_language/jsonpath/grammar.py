@@ -26,7 +26,7 @@ from states_language.jsonpath.steps import (
     select_members,
     select_slice,
 )
-from states_language.values import MISSING, joined
+from states_language.values import MISSING, join_surrogates
 
 
 class PathSyntaxError(ValueError):
@@ -234,7 +234,7 @@ class _Parser(Scanner):
             # Jayway reads the escapes of Java.
             quoted = match.group(1) if match.group(1) is not None else match.group(2)
             plain = _ESCAPED.sub(lambda one: chr(int(one[1], 16)) if one[1] else _CONTROLS.get(one[2], one[2]), quoted)
-            text = joined(plain)
+            text = join_surrogates(plain)
             return lambda _here, _root: text
         if match := self.match(_LITERAL):
             word = match.group()

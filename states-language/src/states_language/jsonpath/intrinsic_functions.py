@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from states_language.clock import uuid4
-from states_language.values import MISSING, compact, parse_json, same
+from states_language.values import MISSING, compact, is_equal, parse_json
 
 Random = Callable[[], float]
 
@@ -154,7 +154,7 @@ def _normalize_numbers(value: Any) -> Any:
 
 
 def _contains(array: Any, value: Any) -> bool:
-    return any(same(element, value) for element in _require_array(array))
+    return any(is_equal(element, value) for element in _require_array(array))
 
 
 def _encode(text: Any) -> str:

@@ -24,8 +24,8 @@ from states_language.jsonpath.steps import (
     search,
     select_child,
 )
-from states_language.scheduling.lanes import Costly, here
-from states_language.values import MISSING, NESTED, shown
+from states_language.scheduling.lanes import Costly, current_lane
+from states_language.values import MISSING, NESTED, cause_text
 
 MOST_SELECTED = 200_000
 """How many nodes a step of a path may select. No payload holds as many, but deep scans in one path multiply."""
@@ -89,7 +89,7 @@ class Path:
         for position, step in enumerate(self.steps):
             if isinstance(step, Many):
                 if step.text == "?" and not isinstance(value, dict | list):
-                    what = f"Filter: [?] can not be applied to primitives. Current context is: {shown(value)}"
+                    what = f"Filter: [?] can not be applied to primitives. Current context is: {cause_text(value)}"
                     raise EvaluationError(f"Invalid path '{self.text}' : {what}")  # as Jayway does
                 return self._select_many(value, position, root)
             selected = select_child(value, step)
@@ -130,17 +130,17 @@ class Path:
     def _select_many(self, value: Any, position: int, root: Any) -> list[Any]:
         if search.visits_left is not None:
             return self._select([value], position, root)
-        host = here()
+        host = current_lane()
         if host is None:
             return self._search(value, position, root, MOST_VISITED)
-        host.turn()
+        host.wait_for_turn()
         try:
             return self._search(value, position, root, VISITED_HERE)
         except Costly:
             pass
         finally:
             host.spend(max(1, (VISITED_HERE - (search.visits_left or 0)) >> 2))
-        answer = host.ask({"path": self.text, "root": root})
+        answer = host.evaluate({"path": self.text, "root": root})
         if "value" not in answer:
             reason = NESTED if "nested" in answer else f"Invalid path '{self.text}' : it visits too many nodes"
             raise EvaluationError(answer.get("failure", reason))
@@ -175,7 +175,7 @@ class Path:
         if isinstance(step, Index):
             where = format_path(self.steps[:position])
             if not isinstance(value, list):
-                return f"Filter: [{step.index}] can only be applied to arrays. Current context is: {shown(value)}"
+                return f"Filter: [{step.index}] can only be applied to arrays. Current context is: {cause_text(value)}"
             return f"Index out of bounds when evaluating path {where}[{step.index}]"
         if isinstance(value, dict) and position == len(self.steps) - 1:
             return f"No results for path: {format_path(self.steps)}"

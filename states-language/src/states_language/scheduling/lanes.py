@@ -3,7 +3,7 @@
 Each line of states runs in a lane: a greenlet, which plain code deep inside an expression can pause. A lane takes its
 turn before it evaluates, and counts the steps that it used; an evaluation that costs too much goes to a process of its
 own (`pool`). Invariant: between two passes of the event loop, all lanes together begin nothing more once they have used
-TURN steps. Without lanes, as in virtual time, nothing pauses and `here` returns None.
+STEPS_PER_TURN steps. Without lanes, as in virtual time, nothing pauses and `current_lane` returns None.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # the
 
 T = TypeVar("T")
 
-TURN = 100
+STEPS_PER_TURN = 100
 """Steps that all lanes together take in one pass of the event loop: a millisecond or two."""
-STATE = 40
+STATE_ENTRY_STEPS = 40
 """The steps of entering a state."""
-FEW = 20
+BATCH_SIZE = 20
 """How many executions of a Map Run begin, and how many of them or of lanes end, in one pass: a millisecond or two."""
 SHORT = 4_096
 """JSON texts of at most so many characters are not counted."""
@@ -39,7 +39,7 @@ class Costly(Exception):
 class Evaluators(Protocol):
     """The processes to which lanes pass costly evaluations."""
 
-    async def ask(self, job: Job) -> Job:
+    async def evaluate(self, job: Job) -> Job:
         """Return the answer to a job."""
 
 
@@ -48,13 +48,13 @@ class Lanes:
 
     def __init__(self, evaluators: Evaluators) -> None:
         self.evaluators = evaluators
-        self._steps_left = TURN
+        self._steps_left = STEPS_PER_TURN
         self._renewing = False
-        self._takes_least_used = False
+        self._is_least_used_next = False
         self._waiting: dict[Lane, deque[asyncio.Future[None]]] = {}
         # Ordered by the steps used when a lane was put here; it may have used more since, or no longer wait.
         self._by_use: list[tuple[int, int, Lane]] = []
-        self.asking = 0
+        self.pending_evaluations = 0
         self._entries = count()
         self._ending: deque[Callable[[], object]] = deque()
 
@@ -63,7 +63,7 @@ class Lanes:
         return _LaneCoroutine(Lane(self, coroutine), coroutine)
 
     def spend(self, steps: int, lane: "Lane | None" = None) -> None:
-        """Count steps of a lane; the next pass of the event loop has TURN of them again."""
+        """Count steps of a lane; the next pass of the event loop has STEPS_PER_TURN of them again."""
         self._steps_left -= steps
         if lane is not None:
             lane.used += steps
@@ -71,24 +71,24 @@ class Lanes:
             self._renewing = True
             asyncio.get_running_loop().call_soon(self._renew)
 
-    def soon(self, work: Callable[[], object]) -> None:
+    def call_in_batches(self, work: Callable[[], object]) -> None:
         """Call this soon, a few in each pass of the event loop: ending ten thousand lanes takes half a second."""
         self._ending.append(work)
         if len(self._ending) == 1:
             asyncio.get_running_loop().call_soon(self._run_endings)
 
     def _run_endings(self) -> None:
-        for _ in range(min(FEW, len(self._ending))):
+        for _ in range(min(BATCH_SIZE, len(self._ending))):
             self._ending.popleft()()
         if self._ending:
             asyncio.get_running_loop().call_soon(self._run_endings)
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Return whether a lane waits for its turn or for an evaluator."""
-        return bool(self._waiting) or self.asking > 0
+        return bool(self._waiting) or self.pending_evaluations > 0
 
-    def wait(self, lane: "Lane") -> "asyncio.Future[None] | None":
+    def next_turn(self, lane: "Lane") -> "asyncio.Future[None] | None":
         """Return the future of the next turn of all that began in this lane; None if it has its turn now."""
         if self._steps_left > 0:
             return None
@@ -100,7 +100,7 @@ class Lanes:
         return turn
 
     def _renew(self) -> None:
-        self._steps_left, self._renewing = TURN, False
+        self._steps_left, self._renewing = STEPS_PER_TURN, False
         while self._waiting:
             turn = self._next_turn()
             if not turn.done():
@@ -112,13 +112,13 @@ class Lanes:
     def _next_turn(self) -> "asyncio.Future[None]":
         """Return whose turn is next. The lines of one lane, such as a Map's forty iterations, count as one."""
         # Every second turn goes to the lane that used least, so that small work ends soon; the others take turns.
-        self._takes_least_used = not self._takes_least_used
-        first = self._least_used() if self._takes_least_used else next(iter(self._waiting))
+        self._is_least_used_next = not self._is_least_used_next
+        first = self._least_used() if self._is_least_used_next else next(iter(self._waiting))
         turns = self._waiting.pop(first)
         turn = turns.popleft()
         if turns:
             self._waiting[first] = turns
-            if self._takes_least_used:  # which has taken its entry out
+            if self._is_least_used_next:  # which has taken its entry out
                 heapq.heappush(self._by_use, (first.used, next(self._entries), first))
         elif len(self._by_use) > 2 * len(self._waiting) + 16:
             self._by_use = [(lane.used, next(self._entries), lane) for lane in self._waiting]
@@ -157,9 +157,9 @@ class Lane(greenlet):  # type: ignore[misc]  # the library has no types
             # Lane and context know each other, so only the garbage collector would free them.
             _outermost_lane.reset(token)
 
-    def turn(self) -> None:
+    def wait_for_turn(self) -> None:
         """Return once it is this lane's turn."""
-        turn = self._lanes.wait(_outermost_lane.get())
+        turn = self._lanes.next_turn(_outermost_lane.get())
         if turn is not None:
             self._pass_on(turn.__await__())
 
@@ -167,13 +167,13 @@ class Lane(greenlet):  # type: ignore[misc]  # the library has no types
         """Count steps that were used."""
         self._lanes.spend(steps, _outermost_lane.get())
 
-    def ask(self, job: Job) -> Job:
+    def evaluate(self, job: Job) -> Job:
         """Return a process's answer to the job; others run meanwhile."""
-        self._lanes.asking += 1
+        self._lanes.pending_evaluations += 1
         try:
-            answer: Job = self._pass_on(self._lanes.evaluators.ask(job))
+            answer: Job = self._pass_on(self._lanes.evaluators.evaluate(job))
         finally:
-            self._lanes.asking -= 1
+            self._lanes.pending_evaluations -= 1
         return answer
 
     def _pass_on(self, steps: Any) -> Any:
@@ -230,42 +230,42 @@ class _LaneCoroutine(Coroutine[Any, Any, T]):
         return awaited
 
 
-def charge(text: str | bytes) -> None:
+def spend_for_json(text: str | bytes) -> None:
     """Count the work of reading or writing a JSON text, if others wait."""
-    if len(text) > SHORT and (host := here()) is not None:
+    if len(text) > SHORT and (host := current_lane()) is not None:
         host.spend(len(text) >> 7)
 
 
-def yield_for(text: str | bytes) -> None:
+def take_turn_for_json(text: str | bytes) -> None:
     """Take a turn for reading or writing so much JSON, if others wait."""
-    if len(text) > SHORT and (host := here()) is not None:
-        host.turn()
-        charge(text)
+    if len(text) > SHORT and (host := current_lane()) is not None:
+        host.wait_for_turn()
+        spend_for_json(text)
 
 
 def take_turn(steps: int) -> None:
     """Take a turn for so many steps, if others wait."""
-    if (host := here()) is not None:
-        host.turn()
+    if (host := current_lane()) is not None:
+        host.wait_for_turn()
         host.spend(steps)
 
 
-class Beside(threading.local):
+class WorkerThread(threading.local):
     """The function by which a thread beside the event loop gives way to it; None in every other thread."""
 
-    rest: Callable[[], None] | None = None
+    give_way: Callable[[], None] | None = None
 
 
-beside = Beside()
+worker_thread = WorkerThread()
 
 
 def give_way() -> None:
     """Let the event loop go on if this thread works beside it."""
-    if beside.rest is not None:
-        beside.rest()
+    if worker_thread.give_way is not None:
+        worker_thread.give_way()
 
 
-def here() -> Lane | None:
+def current_lane() -> Lane | None:
     """Return the lane of the running code; None if no other execution waits."""
     lane = getcurrent()
     return lane if isinstance(lane, Lane) else None

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections import deque
 
-from states_language.clock import calculated_s
+from states_language.clock import process_cpu_s
 from states_language.scheduling.evaluator import LENGTH_BYTES, pack, unpack
 from states_language.scheduling.lanes import Job
 
@@ -40,7 +40,7 @@ class Pool:
         self._ended_servers: deque[_ForkServerProcess] = deque()
         self._is_closed = False
 
-    async def ask(self, job: Job) -> Job:
+    async def evaluate(self, job: Job) -> Job:
         """Return the answer: TIMED_OUT after LONGEST_S, DIED if the process ended or the pool is closed.
 
         Cancelling the call ends its process. Raises RecursionError for a job that is nested too deeply.
@@ -153,7 +153,7 @@ class _Evaluator:
 
     def _cpu_s(self) -> float:
         """Return the CPU seconds of the process; 0 before its first answer and after its end."""
-        return 0.0 if self._process is None else calculated_s(self._process)
+        return 0.0 if self._process is None else process_cpu_s(self._process)
 
     async def answer(self, job: Job) -> Job | None:
         """Return the answer to a job; None if the process ended first."""

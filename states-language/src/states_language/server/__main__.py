@@ -38,7 +38,7 @@ from states_language.server.serving import HOST, serve_application
 from states_language.server.stack import template_machines
 from states_language.tasks.calls import Perform
 from states_language.tasks.lambdas import Functions
-from states_language.tasks.stubs import Answer, named
+from states_language.tasks.stubs import Answer, answer_name
 from states_language.workbench import Mistake, files
 from states_language.workbench.answers import read_answers, read_mock_config
 
@@ -155,7 +155,7 @@ async def serve(arguments: argparse.Namespace, answers: Mapping[str, Answer], en
 
     def answer_calls(answers: Mapping[str, Answer], other: Perform) -> Perform:
         functions = Functions(clock, answers, tokens=states.tokens)
-        return lambda call: (functions.perform if named(call, answers) in answers else other)(call)
+        return lambda call: (functions.perform if answer_name(call, answers) in answers else other)(call)
 
     perform = states.executions.perform = answer_calls(answers, tasks.perform)
     if arguments.mocks:

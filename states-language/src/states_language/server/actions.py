@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from states_language import Machine, Tokens
 from states_language.clock import Clock
-from states_language.scheduling.lanes import SHORT, yield_for
+from states_language.scheduling.lanes import SHORT, take_turn_for_json
 from states_language.server.activities import Activities
 from states_language.server.activity_actions import ActivityActions
 from states_language.server.definition_reader import DefinitionReader
@@ -136,7 +136,7 @@ class StepFunctions:
     async def _answer(self, action: str, body: bytes, region: str) -> Response:
         try:
             try:
-                yield_for(body)
+                take_turn_for_json(body)
                 request = parse_request(body or b"{}")
             except ValueError:
                 raise Refusal("SerializationException", "The request is not valid JSON.") from None

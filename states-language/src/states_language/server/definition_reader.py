@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
-from states_language.scheduling.lanes import beside
+from states_language.scheduling.lanes import worker_thread
 from states_language.server.requests import Refusal
 
 T = TypeVar("T")
@@ -34,13 +34,13 @@ def _pause_regularly() -> None:
     """
     until_s = 0.0
 
-    def rest() -> None:
+    def give_way() -> None:
         nonlocal until_s
         if time.monotonic() > until_s:
             time.sleep(AWAY_S)
             until_s = time.monotonic() + AWAY_S
 
-    beside.rest = rest
+    worker_thread.give_way = give_way
 
 
 class DefinitionReader:

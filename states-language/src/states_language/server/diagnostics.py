@@ -18,8 +18,8 @@ from states_language.server.json_messages import message_and_place
 from states_language.server.requests import Refusal
 from states_language.server.sdk import is_action
 from states_language.server.variable_references import variable_references
-from states_language.tasks.resources import Resource, read_resource, unrecognized
-from states_language.values import once, parse_json
+from states_language.tasks.resources import Resource, read_resource, unrecognized_message
+from states_language.values import parse_json, unique_members_hook
 
 _SCHEMA = "SCHEMA_VALIDATION_FAILED"
 MOST_REMEMBERED = 3_000_000
@@ -82,7 +82,7 @@ def load_remembered(text: str) -> Machine:
     known = _examinations.get(text)
     if known is not None and known.machine is not None:
         return known.machine
-    definition = parse_json(text, members=once())
+    definition = parse_json(text, members=unique_members_hook())
     if not isinstance(definition, dict):
         raise DefinitionError("/", "must be a JSON object")
     return load_deployed(definition)
@@ -96,7 +96,7 @@ def diagnostics(text: str, kind: str) -> list[dict[str, str]]:
 
 def _examine(text: str) -> Examination:
     try:
-        definition = parse_json(text, members=once())
+        definition = parse_json(text, members=unique_members_hook())
         if not isinstance(definition, dict):
             return Examination([_error(_SCHEMA, "Definition must be a valid JSON object")], [], None)
         try:
@@ -125,7 +125,7 @@ def unknown_actions(states: Iterable[Found]) -> Iterator[DefinitionError]:
     for path, state in states:
         resource = read_resource(state["Resource"]) if state["Type"] == "Task" else ""
         if isinstance(resource, Resource) and resource.sdk and not is_action(resource.service, resource.action):
-            yield DefinitionError(child_pointer("/", *path, "Resource"), unrecognized(resource.text))
+            yield DefinitionError(child_pointer("/", *path, "Resource"), unrecognized_message(resource.text))
 
 
 def _missing_end_report(definition: dict[str, Any], defects: list[DefinitionError]) -> list[dict[str, str]]:

@@ -36,10 +36,10 @@ from states_language.server.requests import Refusal, check_name, read_input
 from states_language.server.skipping_clock import SkippingClock
 from states_language.server.versions import split_qualifier
 from states_language.tasks.mocks import MockError
-from states_language.values import Document, exceeds, parsed, same
+from states_language.values import Document, has_more_values, is_equal, parse_external_json
 
 LARGE_PART = 20_000
-"""Up to how many values, as `exceeds` counts, the event loop itself writes where an execution stands."""
+"""Up to how many values, as `has_more_values` counts, the event loop itself writes where an execution stands."""
 
 
 class Executions(Registry):
@@ -76,7 +76,7 @@ class Executions(Registry):
         arn = f"{described.arn.replace(':stateMachine:', ':execution:')}:{name}"
         if (existing := self._known.get(arn)) is not None:
             # A running execution with the same input, white space aside, is the answer again; else the name is in use.
-            if existing.closing is None and same(json.loads(existing.opening.input), document.value):
+            if existing.closing is None and is_equal(json.loads(existing.opening.input), document.value):
                 return existing
             raise Refusal("ExecutionAlreadyExists", f"Execution Already Exists: '{arn}'")
         opening = Opening(
@@ -170,7 +170,9 @@ class Executions(Registry):
         known.journal.write_line(redrive=vars(redrive))
         known.redrives.append(redrive)
         known.earlier_runs, known.closing = closing.map_runs, None
-        known.live = self._start(opening, machine, known.journal, parsed(opening.input), redriven, closing.stopped_ms)
+        known.live = self._start(
+            opening, machine, known.journal, parse_external_json(opening.input), redriven, closing.stopped_ms
+        )
         self._watch_end(known, known.live)
         return now_ms
 
@@ -184,10 +186,7 @@ class Executions(Registry):
     def resume(
         self, left: Iterable[KnownExecution], first_input: Callable[[str], str] = lambda text: text
     ) -> list[KnownExecution]:
-        """Starts one execution for each machine and input in `left`, and returns them.
-
-        `first_input` turns an execution's input into that of the execution that replaces it.
-        """
+        """Starts one execution for each machine and input in `left`; `first_input` makes the new input from the old."""
         wanted = {(known.opening.machine_arn, first_input(known.opening.input)) for known in left}
         return [self.start(arn, text) for arn, text in sorted(wanted) if arn in self.machines]
 
@@ -246,7 +245,7 @@ class Executions(Registry):
         assert perform is not None
         if not self._virtual_time:
             return self._clock, perform, lambda _: None
-        clock = SkippingClock(self._clock, lambda: self.lanes.busy, max(0, ahead_ms))
+        clock = SkippingClock(self._clock, lambda: self.lanes.is_busy, max(0, ahead_ms))
         return clock, clock.watch_calls(perform), clock.mark_active
 
     def _record(self, opening: Opening, journal: Journal, stir: Callable[[Any], None], event: dict[str, Any]) -> None:
@@ -280,7 +279,7 @@ class Executions(Registry):
         part = live.part if live.record.count < TOO_MANY_EVENTS else None
         known.open_runs = find_open_runs(part)
         # A Map Run's thousand inputs take half a second to write.
-        is_large = live.status != "SUCCEEDED" and exceeds(part, LARGE_PART)
+        is_large = live.status != "SUCCEEDED" and has_more_values(part, LARGE_PART)
         if known.journal is not None:
             if live.status != "SUCCEEDED" and not is_large:
                 known.journal.write_line(part=part)

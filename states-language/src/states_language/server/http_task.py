@@ -21,7 +21,7 @@ from urllib3.exceptions import HTTPError
 from states_language.failures import TaskFailure
 from states_language.history import PAYLOAD_LIMIT_BYTES
 from states_language.tasks.calls import TaskCall
-from states_language.values import compact, parse_json, too_large
+from states_language.values import compact, parse_json, too_large_cause
 
 Connection = Mapping[str, Any]
 """What EventBridge's CreateConnection takes: AuthorizationType and AuthParameters."""
@@ -267,7 +267,7 @@ def _to_text(value: Any) -> str:
 
 def _read_response(response: urllib3.BaseHTTPResponse, body: bytes) -> dict[str, Any]:
     if len(body) > PAYLOAD_LIMIT_BYTES:
-        raise TaskFailure("States.DataLimitExceeded", too_large("http"), terminal=True)
+        raise TaskFailure("States.DataLimitExceeded", too_large_cause("http"), terminal=True)
     kind = response.headers.get("content-type", "").lower()
     try:
         text = body.decode()

@@ -11,7 +11,7 @@ from states_language import Execution
 from states_language.distributed.report import ChildExecution, MapRunReport
 from states_language.place import TOO_MANY_EVENTS
 from states_language.server.journals import TOO_LONG
-from states_language.values import weight
+from states_language.values import estimate_json_length
 
 MOST_EXECUTIONS = 1000
 MOST_HISTORIES = 100
@@ -38,7 +38,7 @@ def trim(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for one in (execution for run in runs for execution in run["executions"]):
         left -= sum(len(one.get(name, "")) for name in ("input", "output"))
         for event in one.get("events", ()) if left >= 0 else ():
-            left -= weight(event, {})
+            left -= estimate_json_length(event, {})
             if left < 0:
                 break
         if left < 0:

@@ -32,7 +32,7 @@ _VERB = re.compile("^[A-Z][a-z]+")
 
 def check_result(resource: Resource, result: Any, mode: str) -> None:
     """Raises Refusal for a result that the resource's API cannot give."""
-    if mode == NONE or resource.function is not None or resource.pattern == TOKEN or resource.activity:
+    if mode == NONE or resource.function is not None or resource.pattern == TOKEN or resource.is_activity:
         return
     try:
         model = service_model(client_name(resource.service))
@@ -45,7 +45,7 @@ def check_result(resource: Resource, result: Any, mode: str) -> None:
     if not isinstance(result, dict):
         raise Refusal("ValidationException", "Mocked result must be a valid JSON object.")
     if shape is not None:
-        _check_value(result, shape, "", mode == STRICT, resource.invokes)
+        _check_value(result, shape, "", mode == STRICT, resource.is_lambda_invoke)
 
 
 def _result_operations(resource: Resource) -> list[str]:

@@ -22,10 +22,10 @@ from botocore.loaders import create_loader
 from botocore.model import ListShape, MapShape, ServiceModel, Shape, StructureShape
 from botocore.regions import EndpointResolver
 
-from states_language.scheduling.lanes import yield_for
+from states_language.scheduling.lanes import take_turn_for_json
 from states_language.scheduling.writing import text_in_turns
 from states_language.server.json_messages import bytes_outside_texts, message
-from states_language.values import Document, parse_as_spelled, parsed
+from states_language.values import Document, parse_as_spelled, parse_external_json
 
 Parameters = dict[str, Any]
 Answer = dict[str, Any]
@@ -100,7 +100,7 @@ def check_name(name: str) -> str:
 def read_input(text: str) -> Document | Refusal:
     """Returns the input that a text holds, or the refusal of one that holds none; others have turns meanwhile."""
     try:
-        yield_for(text)
+        take_turn_for_json(text)
         value = read_data(text)
         return Document(value, text_in_turns(value, sys.maxsize))
     except RecursionError:
@@ -116,7 +116,7 @@ def read_data(text: str) -> Any:
     # Half of a surrogate pair in the request itself is refused.
     if len(text.encode()) > INPUT_LIMIT_BYTES:
         raise ValueError(f"it is longer than {INPUT_LIMIT_BYTES} bytes of UTF-8")
-    return parsed(text)
+    return parse_external_json(text)
 
 
 MOST_OUTSIDE = 262_144

@@ -12,7 +12,7 @@ from typing import Any
 
 from states_language import Execution, Machine, TaskCall, TaskFailure, Whole, load
 from states_language.definition.fields import Fields
-from states_language.definition.pointers import ways
+from states_language.definition.pointers import transitions
 from states_language.distributed.item_formats import ITEM_READER_FAILED as UNREADABLE
 from states_language.distributed.item_reader import GET_OBJECT
 from states_language.distributed.map_run import BOUNDS, THRESHOLD, THRESHOLD_CAUSE
@@ -20,7 +20,7 @@ from states_language.distributed.report import MapRunReport
 from states_language.failures import StateError
 from states_language.history import EXITED
 from states_language.server.requests import Refusal
-from states_language.states.retry import compile_retry, named
+from states_language.states.retry import compile_retry, is_error_named
 
 Perform = Callable[[TaskCall], Awaitable[Any]]
 Run = Callable[[Callable[[], Machine], Any, Perform | None], Awaitable[Execution]]
@@ -62,7 +62,7 @@ class StateTestRequest:
 
 def single_state_machine(state: Mapping[str, Any], variables: Mapping[str, Any] | None = None) -> Machine:
     """Returns the machine of this one state; wherever the state leads, the machine ends. Raises DefinitionError."""
-    targets = {target for target, _ in ways(state)}
+    targets = {target for target, _ in transitions(state)}
     free = (name for name in (NAME, *map(str, range(len(targets) + 2))) if name not in targets)
     start = tested = next(free)
     states: dict[str, Any] = {tested: dict(state)} | {target: {"Type": "Succeed"} for target in targets}
@@ -143,7 +143,7 @@ class StateTest:
             self.inspection["errorDetails"]["retryBackoffIntervalSeconds"] = backoff_s
             return {"status": "RETRIABLE", **answer}
         for index, catcher in enumerate(self.state.get("Catch", [])):
-            if named(tuple(catcher.get("ErrorEquals", ())), error):
+            if is_error_named(tuple(catcher.get("ErrorEquals", ())), error):
                 self.inspection.setdefault("errorDetails", {})["catchIndex"] = index
                 output = await self._run_catcher(catcher, error)
                 return {"status": "CAUGHT_ERROR", "output": output, "nextState": catcher["Next"], **answer}
@@ -152,7 +152,7 @@ class StateTest:
     def _find_retry(self, error: StateError) -> int | None:
         """Returns the back-off in seconds of the first Retrier that names the error; None if it is used up."""
         for index, retrier in enumerate(compile_retry(Fields(self.state, "/"))):
-            if named(retrier.errors, error):
+            if is_error_named(retrier.errors, error):
                 self.inspection["errorDetails"] = {"retryIndex": index}
                 if self.request.retries >= retrier.max_attempts:
                     return None

@@ -12,7 +12,7 @@ from states_language import DefinitionError, Execution, Machine, TaskCall
 from states_language.clock import Clock, RealClock
 from states_language.definition.pointers import LINES, states_of
 from states_language.failures import StateError
-from states_language.scheduling.lanes import yield_for
+from states_language.scheduling.lanes import take_turn_for_json
 from states_language.server.definition_reader import DefinitionReader
 from states_language.server.diagnostics import (
     diagnostics,
@@ -27,8 +27,8 @@ from states_language.server.requests import PREFIX, Actions, Answer, Parameters,
 from states_language.server.single_state import NAME, StateTest, StateTestRequest, single_state_machine
 from states_language.tasks.calls import Exchange
 from states_language.tasks.resources import Resource, read_resource
-from states_language.timestamps import written
-from states_language.values import compact, once, parse_json
+from states_language.timestamps import format_timestamp
+from states_language.values import compact, parse_json, unique_members_hook
 
 _DEFAULT_COUNT = 100
 _TEXTS = ("output", "error", "cause", "nextState", "status")
@@ -125,7 +125,7 @@ class StateTestAction(Actions):
         """
         if "context" in parameters:
             return _check_context(_read_object(parameters, "context"), state)
-        name, execution, now = str(uuid.uuid4()), str(uuid.uuid4()), written(self._clock.now_ms())
+        name, execution, now = str(uuid.uuid4()), str(uuid.uuid4()), format_timestamp(self._clock.now_ms())
         within: dict[str, Any] = {"Name": NAME, "EnteredTime": now}
         if state.get("Type") in ("Task", "Parallel", "Map"):
             within["RetryCount"] = parameters.get("stateConfiguration", {}).get("retrierRetryCount", 0)
@@ -159,7 +159,7 @@ class _NoWaitClock(RealClock):
 
 def _to_json_text(value: Any) -> str:
     text = compact(value)
-    yield_for(text)
+    take_turn_for_json(text)
     return text
 
 
@@ -167,7 +167,7 @@ def _find_state(parameters: Parameters) -> tuple[dict[str, Any], bool]:
     """Return the state under test, and whether it is within a Map."""
     text, name = parameters["definition"], parameters.get("stateName")
     try:
-        definition = parse_json(text, members=once())
+        definition = parse_json(text, members=unique_members_hook())
     except (ValueError, RecursionError):
         definition = None
     if not isinstance(definition, dict):
@@ -215,7 +215,7 @@ def _check_mock(parameters: Parameters, state: dict[str, Any], request: StateTes
         if kind in ("Parallel", "Map"):
             raise Refusal("InvalidDefinition", _NEEDS_A_MOCK)
         resource = read_resource(state["Resource"]) if kind == "Task" else None
-        if isinstance(resource, Resource) and (resource.activity or resource.pattern):
+        if isinstance(resource, Resource) and (resource.is_activity or resource.pattern):
             raise Refusal("InvalidDefinition", _WAITS)
         if kind == "Task" and not parameters.get("roleArn"):
             raise Refusal("ValidationException", "RoleArn must be specified when testing a Task state")

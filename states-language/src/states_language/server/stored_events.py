@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from states_language.values import weight
+from states_language.values import estimate_json_length
 
 _MOST_PLACES_KEPT = 16
 _EVENTS_PER_READ = 100
@@ -88,7 +88,7 @@ class WrittenEvents(_Events):
 
 def event_bytes(events: Sequence[dict[str, Any]], at: int) -> int:
     """Returns about the bytes of an event as JSON."""
-    return events.size(at) if isinstance(events, _Events) else weight(events[at], {})
+    return events.size(at) if isinstance(events, _Events) else estimate_json_length(events[at], {})
 
 
 @functools.lru_cache(maxsize=_MOST_PLACES_KEPT)

@@ -22,10 +22,10 @@ from states_language.server.actions import StepFunctions
 from states_language.server.http_task import Connections, HttpTask, invocation
 from states_language.server.requests import Refusal
 from states_language.server.requests import api_model as states_model
-from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, settle
-from states_language.tasks.lambda_answers import missing, throttled
+from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, complete_from_execution
+from states_language.tasks.lambda_answers import missing_function_failure, throttled_failure
 from states_language.tasks.resources import ACTIVITY, SYNC, http_metadata
-from states_language.values import compact, parsed
+from states_language.values import compact, parse_external_json
 
 _AT_ONCE = 4
 """How many requests to one service may be in flight."""
@@ -122,15 +122,15 @@ class TaskPerformer:
                 name = f"{name}:{qualifier}"
             answer = await self._invoke_function(name, json.dumps(call.payload).encode())
         except UnknownFunction:
-            raise missing(call, str(uuid.uuid4())) from None
+            raise missing_function_failure(call, str(uuid.uuid4())) from None
         except TooManyRequests:
-            raise throttled(str(uuid.uuid4())) from None
+            raise throttled_failure(str(uuid.uuid4())) from None
         except (ClientError, BotoCoreError) as refusal:
             raise TaskFailure(*sdk.refused("lambda", sdk=False, refusal=refusal)) from None
         text = answer.payload.decode(errors="replace")
         if answer.function_error is None:
             try:
-                return parsed(answer.payload or "null")
+                return parse_external_json(answer.payload or "null")
             except ValueError as problem:
                 raise TaskFailure("Lambda.Unknown", f"The function's answer is not valid JSON: {problem}") from None
         try:
@@ -152,7 +152,7 @@ class TaskPerformer:
             raise TaskFailure(*_states_failure(call, operation, refusal)) from None
         if call.pending is not None and call.pattern.startswith(SYNC):
             pending = call.pending
-            listener = functools.partial(settle, pending, call.pattern)
+            listener = functools.partial(complete_from_execution, pending, call.pattern)
             self._states.executions.on_end(answer["executionArn"], listener)
             pending.outcome.add_done_callback(lambda outcome: self._stop_if_abandoned(outcome, answer["executionArn"]))
         result = sdk.result(answer, operation.output_shape)

@@ -14,7 +14,7 @@ from states_language.jsonata.evaluation import is_query
 from states_language.jsonata.query_flow import Template, states_variable
 from states_language.jsonpath.dataflow import compile_path_field, compile_template
 from states_language.jsonpath.selection import Path
-from states_language.values import shown
+from states_language.values import cause_text
 
 
 def compile_filler(fields: Fields, name: str, label: str) -> Callable[[Any, Any, Branch], Any]:
@@ -74,9 +74,11 @@ class DynamicField:
     def refusal(self, what: str, value: Any, *, after_entry: bool = False) -> EvaluationError:
         """Return the failure for a value that the state refuses, in AWS's words."""
         if self.query is not None:
-            return QueryFailure(f"The {self.name} field {what}: {shown(value)}", self.name, after_entry=after_entry)
+            return QueryFailure(
+                f"The {self.name} field {what}: {cause_text(value)}", self.name, after_entry=after_entry
+            )
         text = self.path.text if self.path else ""
-        return EvaluationError(f"The {self.name} parameter {what}: {text} == {shown(value)}")
+        return EvaluationError(f"The {self.name} parameter {what}: {text} == {cause_text(value)}")
 
     def missing_error(self) -> EvaluationError:
         """Return the failure for a path that leads nowhere."""
@@ -116,7 +118,7 @@ class NumberField(DynamicField):
         number = _parse_number(value, self._whole)
         if number is None:
             wanted = "integer" if self._whole else "float"
-            text = f'field refers to value "{shown(value)}" which is not a valid {wanted}'
+            text = f'field refers to value "{cause_text(value)}" which is not a valid {wanted}'
             raise self._number_error(f"The {self.name} {text}: {self.path.text if self.path else ''}")
         name = self.name.removesuffix("Path")
         if most is not None and not 0 <= number <= most:

@@ -13,8 +13,8 @@ from states_language.definition.fields import DefinitionError, Fields
 from states_language.failures import EvaluationError, Oversized, QueryFailure, StateError
 from states_language.jsonata.query_flow import QueryFlow
 from states_language.jsonpath.dataflow import Dataflow, Flow
-from states_language.states.retry import Attempts, caught, compile_catch, compile_retry
-from states_language.values import FEW, LARGEST_BETWEEN, weight
+from states_language.states.retry import Attempts, compile_catch, compile_retry, find_catcher
+from states_language.values import FEW_VALUES, LARGEST_BETWEEN, estimate_json_length
 
 Step = tuple[str | None, Any]
 """The name of the next state (None: the line ends), and the output."""
@@ -100,7 +100,7 @@ class StateWithRetry(StateWithNext):
         self.catchers = compile_catch(fields)
         self.assigned_variables = [
             *self.flow.assigned_variables,
-            *(each for catcher in self.catchers for each in catcher.assigns),
+            *(each for catcher in self.catchers for each in catcher.assigned_variables),
         ]
         self.targets = [*self.targets, *((one.next, f"Catch/{at}/Next") for at, one in enumerate(self.catchers))]
 
@@ -146,7 +146,7 @@ class StateWithRetry(StateWithNext):
         # A retried failure has no event; only ParallelStateStarted is repeated (measured by others).
         if failed:
             self.add_failed_event(branch)
-        catcher = caught(self.catchers, error)
+        catcher = find_catcher(self.catchers, error)
         if catcher is None:
             try:
                 raise error
@@ -163,5 +163,5 @@ class StateWithRetry(StateWithNext):
 
 def _check_weight(result: Any) -> None:
     """Raise Oversized if the outputs of branches or iterations, each within the limit, are too large together."""
-    if isinstance(result, list) and len(result) > FEW and weight(result, {}) > LARGEST_BETWEEN:
+    if isinstance(result, list) and len(result) > FEW_VALUES and estimate_json_length(result, {}) > LARGEST_BETWEEN:
         raise Oversized

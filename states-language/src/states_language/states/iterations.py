@@ -64,9 +64,9 @@ class Lines:
         parent.last_id = self.parts.began_id
         self.is_failing = False
 
-    def resume_point(self) -> Within:
+    def prepare_redrive(self) -> Within:
         """Return where the lines stand."""
-        return self.parts.left()
+        return self.parts.resume_point()
 
     def start(self, child: Branch, index: int, line: Line, data: Callable[[], Any], place: Place | None) -> None:
         """Run a line from its beginning, on this data, or from the place where it stood."""
@@ -196,9 +196,9 @@ class Iterations(Lines):
         for begun in [self._begin(parent.last_id) for _ in range(first)]:
             self._start(*begun)
 
-    def resume_point(self) -> Within:
+    def prepare_redrive(self) -> Within:
         """Return where the iterations stand."""
-        return super().resume_point() | {"items": self.items}
+        return super().prepare_redrive() | {"items": self.items}
 
     def _begin(self, previous_id: int) -> tuple[Branch, int, Place | None]:
         index = self.waiting_indices.popleft()

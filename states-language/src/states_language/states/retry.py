@@ -45,7 +45,7 @@ class Catcher(NamedTuple):
     errors: tuple[str, ...]
     next: str
     settle: Settle
-    assigns: list[tuple[str, str]]
+    assigned_variables: list[tuple[str, str]]
 
 
 class Attempts:
@@ -63,7 +63,7 @@ class Attempts:
     def next_delay_ms(self, error: StateError, random: Callable[[], float]) -> int | None:
         """Return the wait before the next attempt; None if the first Retrier that names the error is used up."""
         for place, retrier in enumerate(self._retriers):
-            if named(retrier.errors, error):
+            if is_error_named(retrier.errors, error):
                 if not retrier.max_attempts:
                     return None
                 uses = self._uses.setdefault(place, Counter())
@@ -76,7 +76,7 @@ class Attempts:
         return None
 
 
-def named(names: tuple[str, ...], error: StateError) -> bool:
+def is_error_named(names: tuple[str, ...], error: StateError) -> bool:
     """Return whether ErrorEquals names the error under any of its names; States.TaskFailed names no time-out."""
     if error.error in names or error.terminal:
         return error.error in names
@@ -85,10 +85,10 @@ def named(names: tuple[str, ...], error: StateError) -> bool:
     return "States.ALL" in names or "States.TaskFailed" in names
 
 
-def caught(catchers: tuple[Catcher, ...], error: StateError) -> Catcher | None:
+def find_catcher(catchers: tuple[Catcher, ...], error: StateError) -> Catcher | None:
     """Return the first Catcher that names the error."""
     for catcher in catchers:
-        if named(catcher.errors, error):
+        if is_error_named(catcher.errors, error):
             return catcher
     return None
 

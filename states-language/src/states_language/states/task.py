@@ -19,9 +19,9 @@ from states_language.states.amounts import NumberField, compile_filler
 from states_language.states.base import StateWithRetry
 from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, Pending, TaskTimers, new_token
 from states_language.tasks.calls import TaskCall, Whole
-from states_language.tasks.resources import TOKEN, Resource, function_name, payload_of, read_resource, wrapped
+from states_language.tasks.resources import TOKEN, Resource, function_name, invoke_response, payload_of, read_resource
 from states_language.timestamps import http_date
-from states_language.values import MISSING, compact, too_large, written
+from states_language.values import MISSING, compact, too_large_cause, well_formed_with_text
 
 
 class Task(StateWithRetry):
@@ -36,7 +36,7 @@ class Task(StateWithRetry):
         if isinstance(resource, str):
             raise fields.error_for("Resource", resource)
         self.resource = resource
-        if resource.invokes:
+        if resource.is_lambda_invoke:
             where = "Arguments" if fields.is_jsonata else "Parameters"
             parameters = fields.get(where)
             named = isinstance(parameters, dict) and {"FunctionName", "FunctionName.$"} & parameters.keys()
@@ -53,7 +53,7 @@ class Task(StateWithRetry):
     async def attempt(self, branch: Branch, data: Any) -> Any:
         """Make one call and return its result; raises StateError if it fails or times out."""
         pattern, token = self.resource.pattern, None
-        if pattern == TOKEN or self.resource.activity:
+        if pattern == TOKEN or self.resource.is_activity:
             token = new_token(branch.execution.identity.arn, uuid4(branch.random))
         if pattern == TOKEN:
             branch.token = token
@@ -75,7 +75,7 @@ class Task(StateWithRetry):
             details["heartbeatInSeconds"] = heartbeat_s
         if self.credentials is not None:
             details["taskCredentials"] = self.credentials.details(data, narrowed, branch)
-        if self.resource.activity and pending is not None:
+        if self.resource.is_activity and pending is not None:
             call = self._make_call(branch, data, parameters, timeout_s, pending)
             return await self._await_worker(branch, call, pending, details)
         self.events.add_scheduled(branch, branch.payload_text(parameters), details)
@@ -147,7 +147,7 @@ class Task(StateWithRetry):
         self, branch: Branch, data: Any, parameters: Any, timeout_s: int | None, pending: Pending | None
     ) -> TaskCall:
         resource, function, payload = self.resource, self.resource.function, parameters
-        if resource.invokes:
+        if resource.is_lambda_invoke:
             if not isinstance(parameters, dict) or not isinstance(parameters.get("FunctionName"), str):
                 raise EvaluationError("The value of the field 'FunctionName' has an invalid format")
             function = function_name(parameters["FunctionName"])
@@ -172,9 +172,9 @@ class Task(StateWithRetry):
 
     def _wrap_answer(self, result: Any, branch: Branch) -> tuple[Any, str]:
         """Return the answer as the state sees it, and its text."""
-        if self.resource.invokes and not isinstance(result, Whole):
+        if self.resource.is_lambda_invoke and not isinstance(result, Whole):
             request_id = uuid4(branch.random)
-            result = wrapped(result, compact(result), request_id, http_date(branch.clock.now_ms()))
+            result = invoke_response(result, compact(result), request_id, http_date(branch.clock.now_ms()))
         return self._check_result_size(result)
 
     def _check_result_size(self, result: Any) -> tuple[Any, str]:
@@ -183,11 +183,11 @@ class Task(StateWithRetry):
         States.ALL catches this failure for a Lambda function (recorded), and for no other Task (Developer Guide, "Error
         names").
         """
-        result, text = written(result.value if isinstance(result, Whole) else result)
+        result, text = well_formed_with_text(result.value if isinstance(result, Whole) else result)
         if not is_within_limit(text):
             what = self.resource.text if self.resource.function else self.resource.type
-            of_lambda = self.resource.invokes or self.resource.function is not None
-            raise TaskFailure("States.DataLimitExceeded", too_large(what), terminal=not of_lambda)
+            of_lambda = self.resource.is_lambda_invoke or self.resource.function is not None
+            raise TaskFailure("States.DataLimitExceeded", too_large_cause(what), terminal=not of_lambda)
         return result, text
 
 
@@ -250,7 +250,7 @@ class TaskEvents:
 
     def __init__(self, resource: Resource) -> None:
         self._resource = resource
-        self._kind = "LambdaFunction" if resource.function else "Activity" if resource.activity else "Task"
+        self._kind = "LambdaFunction" if resource.function else "Activity" if resource.is_activity else "Task"
         is_service = self._kind == "Task"
         self._resource_details = {"resourceType": resource.type, "resource": resource.name} if is_service else {}
 

@@ -207,7 +207,7 @@ class Ended:
     cause: str | None = None
 
 
-def settle(pending: Pending, pattern: str, ended: Ended) -> None:
+def complete_from_execution(pending: Pending, pattern: str, ended: Ended) -> None:
     """Complete the Task that waits for the execution, with the execution's success or failure."""
     if ended.status == "SUCCEEDED":
         pending.succeed(_describe_execution(ended, parse=pattern == SYNC_2))

@@ -16,12 +16,12 @@ RESPONSE_LIMIT_BYTES = 6_291_556
 TOO_LARGE = "Function.ResponseSizeTooLarge"
 
 
-def marshalled(result: Any, request_id: str) -> Any:
+def marshal_result(result: Any, request_id: str) -> Any:
     """Return a function's result as read from its JSON, or the TaskFailure of one that is too large or not JSON."""
     try:
         text = json.dumps(result, allow_nan=False)
         if len(text) > RESPONSE_LIMIT_BYTES:
-            return TaskFailure(TOO_LARGE, too_large())
+            return TaskFailure(TOO_LARGE, too_large_payload())
         return json.loads(text)
     except (TypeError, ValueError, RecursionError) as problem:
         error = {"errorType": "Runtime.MarshalError", "errorMessage": f"Unable to marshal response: {problem}"}
@@ -29,12 +29,12 @@ def marshalled(result: Any, request_id: str) -> Any:
         return TaskFailure("Runtime.MarshalError", compact(payload))
 
 
-async def awaited(result: Awaitable[Any]) -> Any:
+async def await_result(result: Awaitable[Any]) -> Any:
     """Return what an asynchronous function returns; this frame is left out of stack traces."""
     return await result
 
 
-def raised_error(raised: Exception, request_id: str) -> TaskFailure:
+def raised_failure(raised: Exception, request_id: str) -> TaskFailure:
     """Return the failure of a function that raised: Error is the class's name, Cause the payload as JSON."""
     payload = {
         "errorMessage": str(raised),
@@ -55,7 +55,7 @@ def _stack_trace(raised: Exception) -> list[str]:
     lines: list[str] = []
     while frames is not None:
         code = frames.tb_frame.f_code
-        if code.co_name != awaited.__name__:
+        if code.co_name != await_result.__name__:
             key = code, frames.tb_lasti
             if key not in _FORMATTED:
                 if len(_FORMATTED) > 1000:
@@ -69,10 +69,10 @@ def _stack_trace(raised: Exception) -> list[str]:
 
 def _folded_trace(raised: Exception) -> list[str]:
     frames = traceback.extract_tb(raised.__traceback__)[1:]
-    return traceback.format_list([frame for frame in frames if frame.name != awaited.__name__])
+    return traceback.format_list([frame for frame in frames if frame.name != await_result.__name__])
 
 
-def throttled(request_id: str) -> TaskFailure:
+def throttled_failure(request_id: str) -> TaskFailure:
     """Return the failure of a call for a function that has reached its reserved concurrency.
 
     Source: the AWS Lambda API reference, Invoke: TooManyRequestsException, 429. We assume that Step Functions words it
@@ -85,7 +85,7 @@ def throttled(request_id: str) -> TaskFailure:
     )
 
 
-def missing(call: TaskCall, request_id: str) -> TaskFailure:
+def missing_function_failure(call: TaskCall, request_id: str) -> TaskFailure:
     """Return the failure of a call for a function that does not exist (recorded)."""
     region, account = call.execution_arn.split(":")[3:5]
     return TaskFailure(
@@ -96,7 +96,7 @@ def missing(call: TaskCall, request_id: str) -> TaskFailure:
     )
 
 
-def too_large() -> str:
+def too_large_payload() -> str:
     """Return the error payload, as JSON text, of a function whose answer exceeds Lambda's limit."""
     message = f"Response payload size exceeded maximum allowed payload size ({RESPONSE_LIMIT_BYTES} bytes)."
     return compact({"errorType": TOO_LARGE, "errorMessage": message})

@@ -16,20 +16,20 @@ from states_language.clock import Clock, uuid4
 from states_language.failures import TaskFailure
 from states_language.tasks.callbacks import Tokens
 from states_language.tasks.calls import Perform, TaskCall
-from states_language.tasks.lambda_answers import awaited, marshalled, missing, raised_error
+from states_language.tasks.lambda_answers import await_result, marshal_result, missing_function_failure, raised_failure
 from states_language.tasks.resources import ACTIVITY, TOKEN
 from states_language.tasks.stubs import (
     KILLED,
     Answer,
     Behaviour,
     InTurn,
+    answer_name,
     behave,
     behaviour_of,
-    completed,
+    complete_pending,
     event_of,
-    named,
 )
-from states_language.values import compact, copied
+from states_language.values import compact, copy_json
 from states_language.virtual_loop import owner
 
 Function = Callable[[Any, Any], Any]
@@ -114,7 +114,7 @@ class Functions:
     async def perform(self, call: TaskCall) -> Any:
         """Return what the function returned; raises TaskFailure with AWS's Error and Cause."""
         self.tokens.watch(call.pending)
-        name = named(call, self.functions)
+        name = answer_name(call, self.functions)
         if name not in self.functions and call.function is None:
             if self.other is None and call.service == ACTIVITY:
                 raise TaskFailure("ActivityDoesNotExist", f"The activity {call.resource} does not exist.")
@@ -122,13 +122,13 @@ class Functions:
                 raise TaskFailure("States.TaskFailed", f"nothing here performs {call.resource}")
             return await self.other(call)
         if name not in self.functions:
-            raise missing(call, uuid4(self.clock.random))
-        answer = self.chosen(name)
+            raise missing_function_failure(call, uuid4(self.clock.random))
+        answer = self.next_answer(name)
         if call.pending is None or (call.pattern == TOKEN and callable(answer)):
             return await self.answer(name, answer, call)
-        return await completed(call, call.pending, self.answer(name, answer, call))
+        return await complete_pending(call, call.pending, self.answer(name, answer, call))
 
-    def chosen(self, name: str) -> Answer:
+    def next_answer(self, name: str) -> Answer:
         """Return the answer under a name; of answers in turn, the next one."""
         answer = self.functions[name]
         if isinstance(answer, InTurn):
@@ -158,7 +158,9 @@ class Functions:
         lambda_context = LambdaContext(self.clock, name, invocation.request_id, deadline_ms, call)
         context = copy_context()
         context.run(owner.set, invocation)
-        work = loop.create_task(_run_function(invocation, function, copied(payload), lambda_context), context=context)
+        work = loop.create_task(
+            _run_function(invocation, function, copy_json(payload), lambda_context), context=context
+        )
         _RUNNING_TASKS.add(work)
         work.add_done_callback(_RUNNING_TASKS.discard)
         message = f"Task timed out after {self.function_timeout_s:.2f} seconds"
@@ -188,7 +190,7 @@ class StandIns(Functions):
 
     async def perform(self, call: TaskCall) -> Any:
         """Return the answer; raises TaskFailure, and LookupError if a Mock does not answer the attempt."""
-        name = named(call, self.functions)
+        name = answer_name(call, self.functions)
         if name not in self.functions:
             self.unknown(name)
             self.functions = {**self.functions, name: Behaviour() if call.function else Behaviour(answer={})}
@@ -202,8 +204,8 @@ async def _run_function(
     try:
         result = function(payload, lambda_context)
         if inspect.isawaitable(result):
-            result = await awaited(result)
-        answer = marshalled(result, invocation.request_id)
+            result = await await_result(result)
+        answer = marshal_result(result, invocation.request_id)
     except (SystemExit, asyncio.CancelledError, GeneratorExit) as left:
         # Each ends the runtime itself; only the function can have raised it here.
         status = left.code if isinstance(left, SystemExit) and isinstance(left.code, int) else 1
@@ -211,6 +213,6 @@ async def _run_function(
         invocation.kill("Runtime.ExitError", error)
         return
     except Exception as raised:
-        answer = raised_error(raised, invocation.request_id)
+        answer = raised_failure(raised, invocation.request_id)
     if not invocation.answered.done():
         invocation.answered.set_result(answer)

@@ -46,7 +46,7 @@ class Resource:
     is_placeholder: bool = False
 
     @property
-    def invokes(self) -> bool:
+    def is_lambda_invoke(self) -> bool:
         """Return whether this is lambda:invoke, whose answer AWS wraps."""
         return self.service == "lambda" and self.action == "invoke" and not self.sdk and self.function is None
 
@@ -61,7 +61,7 @@ class Resource:
         return f"{self.action}.{self.pattern}" if self.pattern else self.action
 
     @property
-    def activity(self) -> bool:
+    def is_activity(self) -> bool:
         """Return whether this is an activity."""
         return self.service == ACTIVITY
 
@@ -92,10 +92,10 @@ def read_resource(text: str) -> Resource | str:
 
 
 def _unknown_rule(text: str, hint: str) -> str:
-    return f"{unrecognized(text)} ({hint})"
+    return f"{unrecognized_message(text)} ({hint})"
 
 
-def unrecognized(text: str) -> str:
+def unrecognized_message(text: str) -> str:
     """Return AWS's message for a text that is no resource (recorded)."""
     return (
         f"The resource provided {text} is not recognized. The value is not a valid resource ARN, or the resource is "
@@ -131,7 +131,7 @@ def payload_of(parameters: dict[str, Any]) -> Any:
         ) from None
 
 
-def wrapped(result: Any, text: str, request_id: str, date: str) -> dict[str, Any]:
+def invoke_response(result: Any, text: str, request_id: str, date: str) -> dict[str, Any]:
     """Return lambda:invoke's response for a function's result, in AWS's form; `text` is the result as JSON."""
     headers = {
         "Connection": "keep-alive",

@@ -54,13 +54,13 @@ class Mock:
         for attempts, behaviour in self.attempts.items():
             if call.attempt - 1 in attempts:
                 return behaviour
-        there = ", ".join(map(written, self.attempts))
+        there = ", ".join(map(format_attempts, self.attempts))
         raise LookupError(
             f"'{call.state}' makes attempt {call.attempt - 1}, and the response '{self.name}' has {there}"
         )
 
 
-def written(attempts: range) -> str:
+def format_attempts(attempts: range) -> str:
     """Return a range of attempts in the form of the file: 0 or 1-2."""
     return str(attempts.start) if len(attempts) == 1 else f"{attempts.start}-{attempts.stop - 1}"
 
@@ -102,7 +102,7 @@ def event_of(call: TaskCall) -> Any:
     return call.payload if call.function else call.parameters
 
 
-def named(call: TaskCall, names: Container[str]) -> str:
+def answer_name(call: TaskCall, names: Container[str]) -> str:
     """Return the name under which a call is answered: its state's if it is among the names, otherwise `key_of`."""
     return call.state if call.state in names else key_of(call)
 
@@ -110,7 +110,7 @@ def named(call: TaskCall, names: Container[str]) -> str:
 _WORKERS: set[asyncio.Task[None]] = set()
 
 
-async def completed(call: TaskCall, pending: Pending, answer: Coroutine[Any, Any, Any]) -> dict[str, Any]:
+async def complete_pending(call: TaskCall, pending: Pending, answer: Coroutine[Any, Any, Any]) -> dict[str, Any]:
     """Complete a Task that waits with this answer, and return the answer of the call itself.
 
     An activity's worker answers later: the Task is scheduled first, and its time-outs count meanwhile.

@@ -15,7 +15,7 @@ from states_language import Machine
 from states_language.definition.pointers import states_of
 from states_language.tasks.calls import Whole
 from states_language.tasks.mocks import MockConfig
-from states_language.tasks.stubs import Behaviour, Mock, written
+from states_language.tasks.stubs import Behaviour, Mock, format_attempts
 from states_language.values import compact, cut
 from states_language.workbench import answers, files
 from states_language.workbench import run as runs
@@ -103,13 +103,13 @@ def _case_lines(found: Mapping[str, Mapping[str, Mapping[str, Mock]]]) -> Iterat
             for state, mock in states.items():
                 for attempts, behaviour in mock.attempts.items():
                     response = cut(compact(_response(behaviour)), LONGEST)
-                    yield f"  {state}, attempt {written(attempts)}: {response}  ({mock.name})"
+                    yield f"  {state}, attempt {format_attempts(attempts)}: {response}  ({mock.name})"
 
 
 def _as_json(found: Mapping[str, Mapping[str, Mapping[str, Mock]]]) -> dict[str, Any]:
     return {
         f"{machine}#{case}": {
-            state: {written(attempts): _response(behaviour) for attempts, behaviour in mock.attempts.items()}
+            state: {format_attempts(attempts): _response(behaviour) for attempts, behaviour in mock.attempts.items()}
             for state, mock in states.items()
         }
         for machine, cases in found.items()

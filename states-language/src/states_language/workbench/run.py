@@ -21,7 +21,7 @@ from states_language.drawing.histories import ASCII, attempts, draw
 from states_language.history import details_of
 from states_language.tasks.lambdas import StandIns
 from states_language.tasks.stubs import Answer
-from states_language.values import parsed
+from states_language.values import parse_external_json
 from states_language.workbench import answers as functions
 from states_language.workbench import files
 from states_language.workbench.files import Host, Mistake
@@ -80,7 +80,7 @@ def read_input(text: str) -> Any:
     if text.startswith("@"):
         return files.data(Path(text[1:]), "The input")
     try:
-        return parsed(text)
+        return parse_external_json(text)
     except ValueError as problem:
         raise Mistake(f"--input is not valid JSON: {problem}. Name a file by @FILE.") from None
 
