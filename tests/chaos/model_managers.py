@@ -48,11 +48,7 @@ IGNORED = frozenset(
         "_outcome",
         "outcome",  # follows from what it has handled
         "_is_ended",
-        "_heard_ms",
-        "_arrived_ms",
-        "_unread_ms",
         "_arrived",
-        "_gaps_recorded",
     }
 )
 # It matters only whether these instants have come.
