@@ -77,7 +77,7 @@ def test_an_id_too_long_for_a_request_is_no_cursor(memory: Memory) -> None:
 # Reads its upstreams under a memory limit, and prints the results.
 READER = """
 import json, resource, sys, threading
-from handlers.framing.decoders import decoder
+from handlers.framing.decoders import make_decoder
 from handlers.framing.frames import FramingError
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.connection.inputs import Chunk, Closed
@@ -89,7 +89,7 @@ resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 for skips, address in zip((True, True, False), sys.argv[2:]):
     request = UpstreamRequest("GET", address, {}, allow_private=True)
     upstream = Upstream(request, connect_timeout_s=5, stall_after_s=5)
-    frames = decoder("sse", 1024 * 1024, skips=skips)
+    frames = make_decoder("sse", 1024 * 1024, skips=skips)
     upstream.start()
     longest = total = 0
     end = None
