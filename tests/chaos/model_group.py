@@ -199,7 +199,11 @@ class Model(explorer.Model[World]):
             return
         request = self.rules.function_to_mark_ended(own, known, conn.fence, one.died)
         if request:
-            yield f"{one.request} buries {request}", _feed_lease(self._mark_ended(world, request, known), one), True
+            yield (
+                f"{one.request} marks {request} as ended",
+                _feed_lease(self._mark_ended(world, request, known), one),
+                True,
+            )
         elif may_open(compose_lease(own, known), conn.fence, NOW_MS, one.died) or known_ended_turn(own, known):
             over = self.rules.ended_turn(own, known)
             record = self.rules.take_turn(world.records[stream], conn.fence, one.request, over)

@@ -48,7 +48,10 @@ def test_a_restarted_server_is_reported_and_its_events_follow_on_conflict(
     assert shown["ids_restarted_at"] is not None
     assert until(lambda: f"ALERT: {stream}: {RESTARTED}{how}" in local_run.log, 20), local_run.log
     is_lost = how.startswith("not stored")
-    assert until(lambda: (" lost." in local_run.ask("GET", stream)[1]["verdict"]) == is_lost, 20), local_run.log
+    # Two connections may have lost the same events; then the verdict counts gaps and not events.
+    assert until(lambda: ("events lost" in local_run.ask("GET", stream)[1]["verdict"].lower()) == is_lost, 20), (
+        local_run.log
+    )
     assert until(lambda: [event["data"] for event in local_run.events(stream)] == stored, 20), local_run.log
     assert shown["last_event_at"] is not None
     assert until(lambda: local_run.ask("GET", stream)[1]["pace"]["silent_ms"] > 2_000, 20), local_run.log
