@@ -90,6 +90,16 @@ class Table:
         condition = "PK = :stream AND begins_with(SK, :prefix)"
         return self.query_first(most, condition, values, ScanIndexForward=False, ConsistentRead=True)
 
+    def read_back(
+        self, stream_id: str, prefix: str, fewest: int, most: int, is_enough: Callable[[Item], bool]
+    ) -> list[Item]:
+        """Returns the newest records, newest first, back to one that is enough: `fewest` to about `most` of them."""
+        rows = self.newest_records(stream_id, prefix, fewest)
+        while len(rows) == fewest < most and not is_enough(rows[-1]):
+            fewest *= 2
+            rows = self.newest_records(stream_id, prefix, fewest)
+        return rows
+
     def records_after(self, stream_id: str, prefix: str, after: str, most: int) -> list[Item]:
         """Returns the records whose sort keys begin with `prefix` and are greater than `after`, oldest first."""
         # The range is from the smallest text greater than `after` to a text greater than all with the prefix: none of

@@ -206,7 +206,7 @@ class LedgerRecords:
         is_told = any(read_int(row, "missing") for row in rows)
         is_doubtful = has_open_gap or is_late or is_told or not all(map(has_caught_up, rows[1:]))
         # Otherwise, while the stream is down, a put of each known gap would be refused, one after the other.
-        recorded = self._table.newest_records(stream_id, "gap#", SEARCHED_CONNECTIONS) if shown or is_doubtful else []
+        recorded = self._gaps_to_check(stream_id, rows) if shown or is_doubtful else []
         known = {item["SK"]["S"]: item for item in recorded}
         begin_ms = _certain_ms(records, is_cut=len(rows) >= SEARCHED_CONNECTIONS)
         for gap in shown:
@@ -228,7 +228,7 @@ class LedgerRecords:
                 self._put_gap(item | typed_values.expiry(gap.to_ms, self._keep_days), before)
         gaps_recorded = [gap_of(item) for item in recorded]
         # The losses of older connections were not all read.
-        told_since = gaps_recorded[-1].fence if len(gaps_recorded) == SEARCHED_CONNECTIONS else 0
+        told_since = gaps_recorded[-1].fence if len(gaps_recorded) >= SEARCHED_CONNECTIONS else 0
         for gap, item in zip(gaps_recorded, recorded, strict=True):
             if is_unfounded(gap, shown, records) or is_delivered_elsewhere(gap, gaps_recorded, records, told_since):
                 self._put_gap(item | {"state": {"S": DELIVERED}}, item)
@@ -251,12 +251,14 @@ class LedgerRecords:
                 for record in records_of(oldest)
             )
 
-        most = SEARCHED_CONNECTIONS
-        rows = self._table.newest_records(stream_id, "connection#", most)
-        while len(rows) == most < MOST_SEARCHED and not is_enough(rows[-1]):
-            most *= 2
-            rows = self._table.newest_records(stream_id, "connection#", most)
-        return rows
+        return self._table.read_back(stream_id, "connection#", SEARCHED_CONNECTIONS, MOST_SEARCHED, is_enough)
+
+    def _gaps_to_check(self, stream_id: str, rows: Sequence[Item]) -> list[Item]:
+        """Returns the newest gaps, back to those of the oldest of these connections: each may have announced losses."""
+        first = f"{GAP}{min(read_int(row, 'fence') or 0 for row in rows):012d}"
+        return self._table.read_back(
+            stream_id, GAP, SEARCHED_CONNECTIONS, MOST_SEARCHED, lambda item: item["SK"]["S"] <= first
+        )
 
     def _put_gap(self, item: Item, before: Item | None) -> None:
         """Writes the gap in place of `before`, unless another connection was first; keeps what its repair wrote."""
