@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from bench.harness import Row, parse_options, show
 from handlers.profile.columns_field import columns_of_profile
-from local.archive import columns, files, run
+from local.archive import columns, run
 from streamkeeper.bulk import HOUR_MS, instant_ms
 
 BEGIN_MS = instant_ms("2026-11-27T00:00:00.000Z")
@@ -54,7 +54,7 @@ def write_day(folder: Path, events: int) -> None:
             first, last = (number * events // 24 for number in (hour, hour + 1))
             trades = duckdb.sql(TRADES.format(begin=BEGIN_MS + hour * HOUR_MS, first=first, last=last))
             assert trades is not None
-            _write(trades.to_arrow_reader(files.ROWS), schema, part / "part-0000.parquet")
+            _write(trades.to_arrow_reader(run.ROWS), schema, part / "part-0000.parquet")
             part.rename(place)
 
 

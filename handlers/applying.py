@@ -21,10 +21,8 @@ from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.lambda_environment import TimedContext, now_ms, plain_aws
 from handlers.connection.lease import LEASE_TTL_READS
 from handlers.fleet.fleet_records import FleetRecords
-from handlers.fleet.fleet_round import Round
-from handlers.fleet.fleet_steps import Ports, step
-from handlers.fleet.request_pacing import AT_ONCE, Outcome, StreamRequest, most_per_s
-from handlers.fleet.stream_starts import start_stream
+from handlers.fleet.fleet_steps import Ports, Round, step
+from handlers.fleet.request_pacing import AT_ONCE, Outcome, StreamRequest, most_per_s, start_stream
 from handlers.settings import FleetSettings
 from handlers.store.stream_records import StreamRecords
 

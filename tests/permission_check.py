@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from local import stages
-from local.permissions import roles
-from local.permissions.roles import Need, Role
+from local.permissions import needs
+from local.permissions.needs import Need, Role
 from local.stages import ROOT
 from local.template import Resources
 from tests.import_graph import MODULES, distances, module_imports
@@ -88,7 +88,7 @@ class Actors:
     """The functions and machines that act in each role of a template."""
 
     def __init__(self, template: Mapping[str, Any]) -> None:
-        read = roles.read(template)
+        read = needs.read(template)
         resources = Resources(template, {})
         self._roles = {role.name: role for role in read.all()}
         self._of_module: dict[str, set[Role]] = {}

@@ -24,7 +24,7 @@ from botocore.handlers import BUILTIN_HANDLERS
 from handlers.dynamodb.client import DynamoDb
 from local.permissions import needs
 from local.permissions.guard import needs_of_task
-from local.permissions.roles import Need
+from local.permissions.needs import Need
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.unreliable_clients import UnreliableDynamoDB, UnreliableQueue
 from states_language.execution import Execution

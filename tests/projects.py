@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from local.functions.function_versions import read_code_files
+from local.functions.created_functions import read_code_files
 from local.service import osls
 from tests.harness import STAGE
 from tests.local.support import PROJECT

@@ -12,7 +12,7 @@ from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.errors import StoreUnavailable
 from handlers.store.leases import Leases
 from handlers.store.stream_records import StreamRecords
-from local.permissions import roles
+from local.permissions import needs
 from local.service import osls
 from local.simulation.tables import MemoryDynamoDB
 from local.stages import ROOT
@@ -50,7 +50,7 @@ def test_a_request_that_no_role_allows_is_named(template: dict[str, Any]) -> Non
 
 def test_each_permission_of_the_tables_is_missed(template: dict[str, Any]) -> None:
     """Each permission of one function on the tables is reported if another function, without it, makes the request."""
-    read = roles.read(template)
+    read = needs.read(template)
     manager = next(role for role in read.all() if role.name == "ConnectionManagerRole")
     lines: list[Line] = [
         (("handlers.watch",), action, resource, action)

@@ -13,7 +13,7 @@ from typing import Any
 from handlers.api.answers import to_iso
 from handlers.api.status_words import cause_words
 from handlers.aws.error_translation import translate_errors
-from handlers.redrive import letter_queue
+from handlers.redrive import redriving
 
 # How many messages a function shows, and for how long it hides them from other receivers.
 MOST = 100
@@ -25,12 +25,12 @@ def receive_messages(sqs: Any, queue_url: str, is_late: Callable[[], bool]) -> t
     messages: list[dict[str, Any]] = []
     with translate_errors("ReceiveMessage"):
         try:
-            for some in letter_queue.receive_batches(sqs, queue_url, HELD_S, is_late):
+            for some in redriving.receive_batches(sqs, queue_url, HELD_S, is_late):
                 messages += some
                 if len(messages) >= MOST:
                     break
         finally:
-            letter_queue.release(sqs, queue_url, [one["ReceiptHandle"] for one in messages])
+            redriving.release(sqs, queue_url, [one["ReceiptHandle"] for one in messages])
     return messages, len(messages) < MOST and not is_late()
 
 

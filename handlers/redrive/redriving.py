@@ -20,10 +20,8 @@ from handlers.aws.executions import is_running
 from handlers.connection.inputs import Layout
 from handlers.errors import StoreUnavailable
 from handlers.fleet.request_pacing import Outcome as Start
-from handlers.fleet.stream_starts import start_stream
+from handlers.fleet.request_pacing import start_stream
 from handlers.group import is_group
-from handlers.redrive import letter_queue
-from handlers.redrive.letter_queue import BATCH
 from handlers.redrive.letters import Letter, LetterReader, Message
 from handlers.redrive.restore import KNOWN, Events, NotStored
 from handlers.store.leases import Leases
@@ -33,6 +31,45 @@ from handlers.values import dataclass
 STARTED, RUNS, LEFT = "started", "runs already", "left"
 # The seconds for which a walk's messages are hidden from others; after a kill they are visible again by then.
 HELD_S = 900
+
+
+# With a wait SQS queries all of its servers. Without a wait it queries a few, whose answer may be empty although other
+# servers have messages ("Amazon SQS short and long polling").
+WAIT_S = 1
+# The most messages of a request.
+BATCH = 10
+
+
+def receive_batches(
+    sqs: Any, queue_url: str, held_s: int, is_late: Callable[[], bool]
+) -> Iterator[list[dict[str, Any]]]:
+    """Yields the messages in batches, as SQS has them, until it is late; each is hidden from others for `held_s`."""
+    seen: set[str] = set()
+    while not is_late():
+        answer = sqs.receive_message(
+            QueueUrl=queue_url,
+            MaxNumberOfMessages=BATCH,
+            WaitTimeSeconds=WAIT_S,
+            VisibilityTimeout=held_s,
+            MessageSystemAttributeNames=["SentTimestamp"],
+        )
+        fresh = [one for one in answer.get("Messages", ()) if one["MessageId"] not in seen]
+        if not fresh:
+            return
+        seen.update(one["MessageId"] for one in fresh)
+        yield fresh
+
+
+def release(sqs: Any, queue_url: str, receipts: Sequence[str]) -> None:
+    """Makes the messages with these receipts visible to others at once."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    for first in range(0, len(receipts), BATCH):
+        some = enumerate(receipts[first : first + BATCH])
+        entries = [{"Id": str(number), "ReceiptHandle": one, "VisibilityTimeout": 0} for number, one in some]
+        # If the request fails, the messages become visible later by themselves.
+        with contextlib.suppress(BotoCoreError, ClientError):
+            sqs.change_message_visibility_batch(QueueUrl=queue_url, Entries=entries)
 
 
 @dataclass(frozen=True)
@@ -111,11 +148,11 @@ class Redrive:
                     yield self._settle(letter)
         finally:
             receipts = [one.receipt for one in self._held.values()]
-            letter_queue.release(self.stage.sqs, self.stage.queue_url, receipts)
+            release(self.stage.sqs, self.stage.queue_url, receipts)
 
     def _letters(self) -> Iterator[Letter]:
         reader, stage = LetterReader(), self.stage
-        for some in letter_queue.receive_batches(stage.sqs, stage.queue_url, stage.held_s, stage.is_late):
+        for some in receive_batches(stage.sqs, stage.queue_url, stage.held_s, stage.is_late):
             messages = [Message(one["MessageId"], one["ReceiptHandle"], one["Body"]) for one in some]
             self._held |= {message.id: message for message in messages}
             yield from filter(None, map(reader.read, messages))

@@ -6,21 +6,25 @@ time; a request stays until every gap of its stream is repaired or given up; a k
 stored.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
 from handlers.api.verdict import plural
 from handlers.connection.effects import Outcome
-from handlers.connection.gap_record import REPAIRED, Gap
+from handlers.connection.gap_record import REPAIRED, Gap, Repair
+from handlers.connection.inputs import Written
 from handlers.errors import StoreUnavailable, StreamDropped, StreamRejected
+from handlers.framing.events import StreamEvent
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
-from handlers.repair.gap_edges import gaps_since, gaps_to_repair, repaired_spans
+from handlers.repair.gap_edges import gaps_since, gaps_to_repair, incomplete_gaps, repair_again, repaired_spans
 from handlers.repair.gap_ports import Deps, GapPorts, TakenOver
 from handlers.repair.walking import repair_gap
 from handlers.repair.work import Request
 from handlers.run.group_ports import Ask, Needs, Wait
+from handlers.values import dataclass
 
 # How soon a repair must be due for the function to wait for it.
 SOON_MS = 30_000
@@ -120,3 +124,45 @@ def _secrets(deps: Deps, profile: Profile) -> tuple[Secrets, str]:
         return deps.secrets_of(profile), ""
     except (StreamRejected, StreamDropped) as error:
         return {}, str(error)
+
+
+def dry_run(deps: Deps, stream_id: str, from_ms: int, to_ms: int) -> Needs:
+    """Walks over the gaps of [from_ms, to_ms) as a repair does but stores nothing; `deps.done` gets each result."""
+    profile_name = stream_id.partition(":")[0]
+    if not (yield Ask(lambda: deps.take_turn(profile_name))):
+        return Outcome("", "busy", "another function repairs the gaps of this profile")
+    gaps = yield from newest_gaps(deps, stream_id, deps.profile_of(stream_id), _DryPorts)
+    rest_until_ms = 0
+    for gap in reversed(incomplete_gaps(list(gaps))):
+        if gap.from_ms < to_ms and gap.to_ms >= from_ms and deps.has_time and rest_until_ms <= deps.now_ms():
+            try:
+                repair: Repair = yield from repair_gap(gaps[gap], replace(gap, repair=repair_again(gap, 0)))
+            except TakenOver:
+                return Outcome("", "busy", "another function has taken over")
+            deps.done.append((stream_id, gap, replace(repair, next_ms=0)))
+            rest_until_ms = repair.rest_until_ms
+    yield Ask(lambda: deps.work.end_turn(profile_name, deps.holder, max(rest_until_ms, deps.pace.next_ms)))
+    return Outcome("", "done", "")
+
+
+@dataclass
+class _DryPorts(GapPorts):
+    """Counts which events are stored already; stores and saves nothing."""
+
+    _seen: set[str] = field(default_factory=set)
+
+    def save(self, *_: object) -> bool:
+        return self.renew_turn()
+
+    def alert(self, *_: object) -> None:
+        pass
+
+    def count_repaired(self, *_: object) -> int:
+        return 0
+
+    def store(self, events: Sequence[StreamEvent], since_ms: int) -> Written:
+        """Returns how many of the events would be new."""
+        wanted = {event.key for event in events} - self._seen
+        self._seen |= wanted
+        new = len(wanted - self.known_keys(wanted, since_ms))
+        return Written(new, len(events) - new)

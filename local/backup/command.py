@@ -7,23 +7,25 @@ and the exit status says so; each command can be repeated and continues where it
 import argparse
 import json
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from handlers.api.verdict import plural
+from handlers.errors import StoreUnavailable
 from handlers.fleet.fleet_document import Pattern
 from handlers.store.typed_values import instant_text, read_text
 from local.backup.archive import FinishedBackup, files_at
 from local.backup.backup_writer import BackupWriter
-from local.backup.parallel_work import Work
 from local.backup.stage_places import FORMS, HERE, Place, open_place
 from local.backup.stream_move import StreamMove, start_copied_stream
 from local.backup.stream_restore import RestoreCounts, StreamRestore
-from local.backup.stream_source import Source, Tables
+from local.backup.stream_source import NotRestored, Source, Tables
 from local.options import WrappedHelp
-from local.printable import printable
+from local.printable import printable, report_if_slow
 from local.user_error import UserError
 
 VERBS = ("backup", "restore", "move")
@@ -33,6 +35,67 @@ EXIT = (
     "that cannot be reached, 130 Ctrl-C; repeat the command to continue. Credentials and endpoints are the AWS SDK's "
     f"(AWS_PROFILE, AWS_ENDPOINT_URL). A place is {FORMS}."
 )
+
+
+T = TypeVar("T")
+# A single stream mostly waits for answers; this many keep two cores and a new table busy.
+THREADS = 8
+SHOWN_EVERY_S = 2.0
+
+
+class Interrupted(Exception):
+    """The user has pressed Ctrl-C."""
+
+
+class Work:
+    """The same work for many streams, some in parallel; `verb` begins the lines of progress.
+
+    Invariant: after Ctrl-C no further step of a stream begins; the same command repeats unfinished steps.
+    """
+
+    def __init__(self, verb: str, *, is_quiet: bool) -> None:
+        self._verb, self._is_quiet = verb, is_quiet
+        self._is_interrupted = threading.Event()
+        self._shown_s = time.monotonic()
+        self.refused = 0
+
+    def check(self) -> None:
+        """Raises Unwanted after Ctrl-C."""
+        if self._is_interrupted.is_set():
+            raise Interrupted
+
+    def say(self, line: str) -> None:
+        """Prints a line about one stream."""
+        if not self._is_quiet:
+            print(printable(line), file=sys.stderr, flush=True)
+
+    def run_for_each(self, stream_ids: Sequence[str], act: Callable[[str], T]) -> Iterator[tuple[str, T]]:
+        """Yields the outcome of each stream; for a refused stream it prints the reason and counts it."""
+        done, words = 0, f"{self._verb}: {plural(len(stream_ids), 'stream')} …"
+        with report_if_slow(words, is_quiet=self._is_quiet), ThreadPoolExecutor(THREADS) as threads:
+            asked = {threads.submit(act, one): one for one in stream_ids}
+            try:
+                for future in as_completed(asked):
+                    try:
+                        result = future.result()
+                        done += 1
+                        yield asked[future], result
+                    except (NotRestored, StoreUnavailable) as problem:
+                        self.refused += 1
+                        print(printable(f"{asked[future]}: {problem}."), file=sys.stderr, flush=True)
+                    self._print_progress(done + self.refused, len(asked))
+            except BaseException:
+                self._is_interrupted.set()
+                threads.shutdown(cancel_futures=True)
+                if done < len(asked):
+                    words = f"{done:,} of {plural(len(asked), 'stream')} done; run the same command for the others."
+                    print(f"streamkeeper: {words}", file=sys.stderr)
+                raise
+
+    def _print_progress(self, done: int, total: int) -> None:
+        if not self._is_quiet and time.monotonic() - self._shown_s > SHOWN_EVERY_S:
+            self._shown_s = time.monotonic()
+            print(f"{self._verb}: {done:,} of {plural(total, 'stream')}", file=sys.stderr, flush=True)
 
 
 def add(subparsers: Any, name: str) -> None:

@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from handlers.fleet.request_pacing import Outcome
-from handlers.fleet.stream_starts import start_stream
+from handlers.fleet.request_pacing import Outcome, start_stream
 from handlers.store import control_record
 from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import Item, instant_text, read_text

@@ -14,8 +14,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from local.functions.created_functions import CreatedFunctions
-from local.functions.function_versions import LATEST, Versions
+from local.functions.created_functions import LATEST, CreatedFunctions, Versions
 from local.functions.sandbox import Answer, Sandbox
 from local.stack import Alias, Function
 from states_language.server import TooManyRequests, UnknownFunction

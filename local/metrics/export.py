@@ -13,17 +13,24 @@ costs one line, and nothing waits for it; no header is ever shown.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 from urllib.parse import unquote
 
 import urllib3
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 
+from handlers.aws.lambda_environment import now_ms
+from handlers.errors import StoreUnavailable
 from local.aws_endpoints import is_origin
-from local.metrics.collector import Sample
+from local.metrics.collector import Collector, Sample
+from local.observers import suppress_failures
 from local.user_error import UserError
 
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -124,3 +131,43 @@ def send(target: ExportTarget, body: Mapping[str, Any]) -> str:
     except urllib3.exceptions.HTTPError as problem:
         return f"it does not answer ({type(problem).__name__})"
     return "" if answer.status == 200 else f"it answered {answer.status}"
+
+
+class MetricsService:
+    """The route of `/metrics` on the HTTP API's port, and the task that sends the same to OpenTelemetry if configured.
+
+    Invariants: nothing is read unless requested; a failure here ends nothing else.
+    """
+
+    def __init__(self, collector: Collector, target: ExportTarget | None, say: Callable[[str], None]) -> None:
+        self._collector = collector
+        self._target = target
+        self._say = say
+        self._start_ms = now_ms()
+        self._problem = ""
+        self.route = Route("/metrics", self._answer)
+
+    async def _answer(self, _: Request) -> Response:
+        try:
+            samples = await asyncio.to_thread(self._collector.collect, now_ms())
+        except StoreUnavailable:
+            return PlainTextResponse("The table does not answer; try again.\n", 503, {"Retry-After": "5"})
+        return Response(prometheus_text(samples), media_type=TEXT_TYPE)
+
+    async def run(self) -> None:
+        """Sends until it is cancelled; returns at once if nothing should be sent."""
+        while self._target is not None:
+            await asyncio.sleep(self._target.every_ms / 1000)
+            with suppress_failures("the export of metrics"):
+                problem = await asyncio.to_thread(self._send, self._target)
+                if problem != self._problem:
+                    self._say(f"metrics: {problem or 'the OpenTelemetry collector accepts them again'}")
+                    self._problem = problem
+
+    def _send(self, target: ExportTarget) -> str:
+        try:
+            at_ms = now_ms()
+            problem = send(target, opentelemetry_body(self._collector.collect(at_ms), self._start_ms, at_ms))
+        except StoreUnavailable:
+            return "the table does not answer, so nothing is sent"
+        return f"the OpenTelemetry collector does not accept them: {problem}" if problem else ""

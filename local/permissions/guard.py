@@ -21,8 +21,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from local.aws_endpoints import credential_of, endpoint_variables
-from local.permissions import needs, roles
-from local.permissions.roles import Need, Role
+from local.permissions import needs
+from local.permissions.needs import Need, Role
 from local.stack import Function
 from local.template import ACCOUNT
 from local.user_error import UserError
@@ -61,7 +61,7 @@ class PermissionGuard:
 
     def __init__(self, template: Mapping[str, Any] | None, record: Path, say: Callable[[str], None]) -> None:
         self.is_enforcing = template is not None
-        self._roles = roles.read(template or {"Resources": {}})
+        self._roles = needs.read(template or {"Resources": {}})
         self._record = record
         self._say = say
         self._recorded: set[tuple[str, Need, bool]] = set()
@@ -75,7 +75,7 @@ class PermissionGuard:
         if not self.is_enforcing:
             return []
         before = set(self._roles.all())
-        self._roles = roles.read(template)
+        self._roles = needs.read(template)
         return [role.name for role in self._roles.all() if role not in before]
 
     def with_access_keys(self, functions: Iterable[Function]) -> list[Function]:

@@ -27,7 +27,7 @@ from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.parse import parse
 from handlers.upstream.socket_response import SWITCHED
 from local.printable import printable, report_if_slow
-from local.profiles import address_probe, certificates, folders, heartbeats, key_search
+from local.profiles import address_probe, certificates, folders, key_search
 from local.profiles.address_probe import ProbedAddress, ProbeResult, probe, read_seconds
 from local.profiles.profile_files import quote, to_toml
 from local.user_error import UserError, explain_os_errors
@@ -213,7 +213,7 @@ def _profile_lines(address: ProbedAddress, framing: str, why: str, seen: ProbeRe
     lines += _subscribe_lines(address, seen, answers)
     answered = {one[0] for one in answers if one is not None}
     seen.frames = [frame for place, frame in enumerate(seen.frames) if place not in answered]
-    marks, why_heartbeats, seen.frames = heartbeats.find_heartbeats(seen.frames)
+    marks, why_heartbeats, seen.frames = key_search.find_heartbeats(seen.frames)
     has_ids = FRAMINGS[framing].has_ids  # type: ignore[index]
     if not seen.frames:
         lines.append("# No event came, so key and cursor are the defaults. Read for longer (--seconds) to learn more.")

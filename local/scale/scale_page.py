@@ -19,9 +19,8 @@ from local.costs.counted_run import NAMES
 from local.costs.model import Load
 from local.costs.stage_costs import watch_read_units
 from local.generated_pages import insert_tables, run, table
-from local.scale.applying_fleet import APPLIED, read_apply_result, simulate_apply
 from local.scale.fleet import FleetDay, GroupCycle, cycle_of, limits_of_day, read_quotas, simulate_day
-from local.scale.throttled_aws import FUNCTIONS, START, TRANSITIONS, Limits
+from local.scale.throttled_aws import APPLIED, FUNCTIONS, START, TRANSITIONS, Limits, read_apply_result, simulate_apply
 
 PAGE = "docs/scale.md"
 COUNTED = Path(__file__).with_name("counted.json")

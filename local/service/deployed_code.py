@@ -17,7 +17,7 @@ from pathlib import Path
 from handlers.api.known_profiles import parts_of
 from handlers.profile.addresses import ProfileError
 from handlers.profile.parse import parse
-from local.functions.function_versions import read_code_files
+from local.functions.created_functions import read_code_files
 from local.profiles.profile_files import placeholders
 from local.stack import ProxyRoute, Route
 

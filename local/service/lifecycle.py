@@ -25,7 +25,7 @@ from local.functions.function_pool import FunctionPool
 from local.listener import Listener, port_of
 from local.metrics import export
 from local.metrics.collector import Collector
-from local.metrics.service import MetricsService
+from local.metrics.export import MetricsService
 from local.permissions import guard
 from local.profiles import folders, profile_files
 from local.service import capacity

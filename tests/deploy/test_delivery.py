@@ -12,8 +12,8 @@ from handlers.deliver.delivery_records import SinkRecord
 from handlers.deliver.worker import Worked
 from handlers.profile.deliver_field import KINDS
 from local import stages
-from local.permissions import roles
-from local.permissions.roles import Need
+from local.permissions import needs
+from local.permissions.needs import Need
 from local.service import osls
 from local.stack import read_stack
 from local.template import Resources
@@ -65,7 +65,7 @@ def test_a_delivering_profile_changes_nothing_else(template: dict[str, Any]) -> 
 
 def test_the_api_may_read_the_sinks_and_call_the_delivery(template: dict[str, Any]) -> None:
     """It may write none of the delivery's records itself."""
-    role, names = (roles.read(template).functions[stages.names("test")["connection_control"]], stages.names("test"))
+    role, names = (needs.read(template).functions[stages.names("test")["connection_control"]], stages.names("test"))
     table, function = f"arn:aws:dynamodb:{HERE}:table/{names['delivery_table']}", names["connection_delivery"]
     wanted = [
         (role, Need("dynamodb:Query", table)),
@@ -167,7 +167,7 @@ NEEDS = (
 
 def test_the_role_allows_each_sink_and_no_other(template: dict[str, Any]) -> None:
     """An independent evaluator allows each sink, and denies another queue, bucket or bus."""
-    role = roles.read(template).functions[stages.names("test")["connection_delivery"]]
+    role = needs.read(template).functions[stages.names("test")["connection_delivery"]]
     wanted = [(role, Need(action, resource)) for action, resource, _ in NEEDS]
     others = [
         (role, Need(action, resource[: len(resource) - len(resource.split(":", 5)[5])] + other))

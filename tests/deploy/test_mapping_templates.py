@@ -17,8 +17,7 @@ from botocore.stub import Stubber
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from handlers.fleet.request_pacing import Outcome
-from handlers.fleet.stream_starts import start_stream
+from handlers.fleet.request_pacing import Outcome, start_stream
 from handlers.profile.addresses import ProfileError, check_stream_id, part_ids
 from local.service import osls, vtl
 from local.service.deployed_code import insert_profile_names

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from local.permissions import roles
+from local.permissions import needs
 from local.template import ACCOUNT
 from tests.statemachines.connections import definition
 from tests.statemachines.test_definitions import states
@@ -45,7 +45,7 @@ def test_a_machine_may_do_exactly_what_its_tasks_do(template: dict[str, Any], ma
 
 def test_no_role_reaches_beyond_the_stage(template: dict[str, Any]) -> None:
     """Each names its actions, and the stage's resources by their whole names."""
-    statements = [(role.name, one) for role in roles.read(template).all() for one in role.statements]
+    statements = [(role.name, one) for role in needs.read(template).all() for one in role.statements]
     wide = [(name, resource) for name, one in statements for resource in one.resources if not OWN.fullmatch(resource)]
     # A role of the template has the name that CloudFormation makes of its key and the stack's name.
     wide.remove(("ConnectionUpgradeRole", f"arn:aws:iam::{ACCOUNT}:role/ConnectionsRole"))

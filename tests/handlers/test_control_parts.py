@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from handlers.api import part_status
+from handlers.api import parted_streams
 from handlers.api.answers import to_iso
 from handlers.api.connection_records import Records
 from handlers.api.fleet_routes import document
@@ -115,7 +115,7 @@ def test_losses_of_several_parts_are_added(from_ms: int, events: int | None) -> 
     }
     lease = Lease(execution=MINE, fence=1, connected_token=1, expires_at_ms=NOW + 1)
     records = {one: Records(lease, None, None, [connection(1, "A", 100_000)], lost) for one, lost in losses.items()}
-    whole = part_status.answer("prices", records, NOW, DEAD_AFTER_MS, RETRIES)
+    whole = parted_streams.whole_status("prices", records, NOW, DEAD_AFTER_MS, RETRIES)
     assert whole is not None
     assert whole["coverage"]["missing"]["events"] == events
 
@@ -126,7 +126,7 @@ def test_the_whole_is_connected_since_its_last_part() -> None:
     longer, newest = (Records(lease, None, None, [connection(1, "A", at_ms)]) for at_ms in (100_000, NOW - 300_000))
     for is_all, said, since_at in ((True, "5 min.", to_iso(NOW - 300_000)), (False, "at least 5 min.", None)):
         records = {"prices:btc": longer, "prices:eth": replace(newest, is_all=is_all)}
-        whole = part_status.answer("prices", records, NOW, DEAD_AFTER_MS, RETRIES)
+        whole = parted_streams.whole_status("prices", records, NOW, DEAD_AFTER_MS, RETRIES)
         assert whole is not None
         assert whole["verdict"].startswith(f"2 of 2 parts connected. Connected {said}")
         assert (whole["since_at"], whole["since_before_at"]) == (
@@ -151,7 +151,7 @@ def test_sums_of_costs_are_rounded_like_their_parts() -> None:
         | {"from_at": None, "to_at": None, "parts": {"events_usd": value}}
         for value in (0.1, 0.2)
     )
-    whole = part_status.cost("prices", [one, two])
+    whole = parted_streams.sum_costs("prices", [one, two])
     assert (whole["about_usd"], whole["parts"]["events_usd"]) == (0.3, 0.3)
 
 

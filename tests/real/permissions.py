@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from local.permissions import guard, roles
-from local.permissions.roles import Need, Role
+from local.permissions import guard, needs
+from local.permissions.needs import Need, Role
 from local.stages import ROOT
 from local.template import ACCOUNT
 from tests.handlers.servers import CHUNKED, Peer, Server, chunks
@@ -128,7 +128,7 @@ def recorded(data: Path) -> list[tuple[str, Need, bool]]:
     return [(line["role"], Need(line["action"], line["resource"]), line["allowed"]) for line in lines]
 
 
-def of_the_platform(read: roles.Roles) -> list[tuple[str, Need]]:
+def of_the_platform(read: needs.Roles) -> list[tuple[str, Need]]:
     """Returns what Lambda itself requests in each function's role: it writes the output to the log group."""
     place = f"arn:aws:logs:us-east-1:{ACCOUNT}:log-group:/aws/lambda"
     return [

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from local.permissions import roles
-from local.permissions.roles import Need, Role, Statement
+from local.permissions import needs
+from local.permissions.needs import Need, Role, Statement
 from local.service import osls
 from tests.handlers.servers import serving
 from tests.harness import STAGE, Service, running
@@ -36,7 +36,7 @@ OF_OTHERS = {"ConnectionUpgradeRole", "UpgradeRole", "ConnectionRepairRole"}
 class Story:
     """The roles of a stage, the requests to AWS in each role, and the run of the project that made them."""
 
-    read: roles.Roles
+    read: needs.Roles
     asked: tuple[tuple[str, Need], ...]
     service: Service
     project: Path
@@ -61,7 +61,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             permissions.everything(service, server)
         finally:
             service.check_permissions()
-        read = roles.read(osls.template(STAGE, project))
+        read = needs.read(osls.template(STAGE, project))
         asked = [(role, need) for role, need, _ in permissions.recorded(folder / "data")]
         yield Story(read, tuple(asked), service, project)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.dynamodb.http_post import Response, post, read_by_http_client, read_response
+from handlers.dynamodb.client import Response, post, read_by_http_client, read_response
 
 FIELDS = [
     "Content-Length: 4",

@@ -20,8 +20,7 @@ from handlers.api.status_words import MOVED, NOT_TWICE
 from handlers.errors import StoreUnavailable
 from handlers.fleet.fleet_document import LINES, read
 from handlers.fleet.fleet_records import DONE, FleetRecords
-from handlers.fleet.fleet_round import STARTING_AGAIN, Round
-from handlers.fleet.fleet_steps import MOST_ROUNDS, Ports, step
+from handlers.fleet.fleet_steps import MOST_ROUNDS, STARTING_AGAIN, Ports, Round, step
 from handlers.fleet.request_pacing import Outcome, StreamRequest
 from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.context import Killed

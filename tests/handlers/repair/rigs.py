@@ -11,8 +11,7 @@ from handlers.framing.events import StreamEvent
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Secrets
-from handlers.repair.dry_run import dry_run
-from handlers.repair.function import repair_streams
+from handlers.repair.function import dry_run, repair_streams
 from handlers.repair.gap_ports import Deps
 from handlers.repair.work import RepairWork
 from handlers.run.group_ports import perform_needs

@@ -34,8 +34,7 @@ from local.archive import run
 from local.archive.columns import make_table
 from local.archive.command import run_archives
 from local.archive.event_readers import TableReader
-from local.archive.files import HourFiles
-from local.archive.run import Archive
+from local.archive.run import Archive, HourFiles
 from local.cli import main
 from local.simulation.shared_tasks import store_on
 from local.simulation.tables import MemoryDynamoDB

@@ -15,7 +15,7 @@ from handlers.run.refresh_tokens import RefreshTokens
 from handlers.store.event_items import StoragePolicy
 from handlers.store.overflow import Objects
 from handlers.store.typed_values import read_text
-from local.backup import archive, backup_writer, parallel_work, stream_source
+from local.backup import archive, backup_writer, command, stream_source
 from local.backup.archive import Files, FinishedBackup, files_at
 from local.backup.backup_writer import BackupWriter
 from local.backup.stream_restore import StreamRestore
@@ -181,7 +181,7 @@ def test_a_backup_ended_by_ctrl_c_is_completed_by_the_same_command(
     """After Ctrl-C finished streams stay finished, no other begins, and the same command completes the backup."""
     for number in range(4):
         here.run(f"demo:{number}", 2)
-    monkeypatch.setattr(parallel_work, "THREADS", 1)
+    monkeypatch.setattr(command, "THREADS", 1)
     add, arguments = Files.add, ("backup", "--stage", "here", "--to", str(tmp_path / "backup"))
 
     def interrupted(files: Files, name: str, content: bytes) -> None:

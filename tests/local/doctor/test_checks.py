@@ -17,7 +17,7 @@ from local.api_client.http_client import Api
 from local.costs import prices
 from local.doctor import fleet_checks, stage_checks
 from local.doctor.account_facts import DELIVERY, LOCAL_SERVICES, MANAGER, MAPPINGS, Account
-from local.doctor.demonstration import run_demo
+from local.doctor.command import run_demo
 from local.doctor.findings import Finding, Mend, NoAnswer, State
 from local.doctor.stage_template import DeployedStage, Resource, read_deployed_stage
 from tests.client import api_server

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from local.functions.function_versions import LATEST, Versions
+from local.functions.created_functions import LATEST, Versions
 from local.stack import Alias, Function
 
 FUNCTION = Function("manager", "handlers/manager.handler", 8, 128, {"WAIT_S": "4"})

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from local.permissions import needs
-from local.permissions.roles import Need
+from local.permissions.needs import Need
 
 AT = "us-east-1:000000000000"
 TABLE = f"arn:aws:dynamodb:{AT}:table/t"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from local.permissions import roles
-from local.permissions.roles import Need
+from local.permissions import needs
+from local.permissions.needs import Need
 from local.user_error import UserError
 
 GET = Need("dynamodb:GetItem", "arn:aws:dynamodb:us-east-1:000000000000:table/t")
@@ -49,7 +49,7 @@ def allow(action: Any, resource: Any, effect: str = "Allow", **more: Any) -> dic
 )
 def test_what_a_role_allows(statements: list[dict[str, Any]], expected: str) -> None:
     """A pattern matches from end to end; case counts in ARNs, but not in actions; a denial wins."""
-    assert roles.read(template(*statements)).functions["f"].refusal(GET) == expected
+    assert needs.read(template(*statements)).functions["f"].refusal(GET) == expected
 
 
 @pytest.mark.parametrize(
@@ -62,5 +62,5 @@ def test_what_a_role_allows(statements: list[dict[str, Any]], expected: str) -> 
 def test_a_policy_that_cannot_be_evaluated_is_refused(bad: dict[str, Any], sentence: str) -> None:
     """Conditions and managed policies are refused in one sentence."""
     with pytest.raises(UserError) as refusal:
-        roles.read(bad)
+        needs.read(bad)
     assert str(refusal.value) == f"{sentence}, which the local service cannot evaluate."

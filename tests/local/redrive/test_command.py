@@ -116,7 +116,7 @@ def test_an_event_that_aws_refuses_is_left(
     assert (status, done["counts"], stage.waiting()) == (1, {"stored": 1, "left": 1}, 4)
     assert outcomes(done)["demo:b", "1"] == ("left", "AWS refused PutItem: ValidationException")
     with monkeypatch.context() as patch:
-        patch.setattr("handlers.redrive.letter_queue.receive_batches", lambda *_: fail_with("AccessDenied")(None))
+        patch.setattr("handlers.redrive.redriving.receive_batches", lambda *_: fail_with("AccessDenied")(None))
         assert main(["redrive", "--stage", STAGE]) == 2
     assert capsys.readouterr().err.startswith("streamkeeper: The dead-letter queue cannot be read: AWS refused Receive")
     assert redrive(capsys)[0] == 0

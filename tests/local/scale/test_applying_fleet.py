@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from local.scale import scale_page
-from local.scale.applying_fleet import read_apply_result, simulate_apply
-from local.scale.throttled_aws import START
+from local.scale.throttled_aws import START, read_apply_result, simulate_apply
 
 
 @pytest.mark.cpu(4)
