@@ -11,7 +11,7 @@ import sys
 import time
 
 from bench.harness import Row, parse_options, run, show, summary
-from local.user_error import UserError
+from local.options import UserError
 from streamkeeper import Client, StreamkeeperError
 
 _RUNS_S = 60

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from local.checkout import ROOT
+from local.options import UserError
 from local.printable import NO_TERMINAL_COLUMNS, align_table
-from local.user_error import UserError
 
 T = TypeVar("T")
 Row = dict[str, Any]

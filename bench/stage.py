@@ -30,7 +30,7 @@ from local.service import osls
 from local.service.backend import Sockets
 from local.service.embedded_aws import lock
 from local.service.lifecycle import Service
-from local.service.screen import Screen
+from local.service.live_view import Screen
 from local.upstreams.demo_streams import Upstreams
 
 STAGE = "test"

@@ -16,8 +16,7 @@ from handlers.connection.inputs import Chunk
 from handlers.connection.steps import Invocation
 from handlers.profile.parse import parse
 from local import stages
-from local.costs.deployed_tables import control_table, events_table
-from local.costs.request_meter import Meter, MeteredDynamoDb
+from local.costs.request_meter import Meter, MeteredDynamoDb, control_table, events_table
 from local.costs.steady_upstream import event_frame
 from local.simulation import scenario
 from local.simulation.groups import GROUP, Group, join

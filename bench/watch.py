@@ -36,7 +36,7 @@ from local.checkout import ROOT
 from local.costs.stage_costs import MB_PER_CORE
 from local.listener import HOST, bind, port_of
 from local.service import osls
-from local.service.embedded_dynamodb import find_program
+from local.service.embedded_aws import find_dynoxide
 from local.stack import Stack, read_stack
 
 # Amazon promises "consistent single-digit millisecond latency" for an item (DynamoDB, features). A batch is as slow as
@@ -122,7 +122,7 @@ def client(url: str) -> DynamoDb:
 @contextlib.contextmanager
 def database(stack: Stack) -> Iterator[str]:
     """Yield the address of an empty database with the control table; no process and no file of it remains."""
-    binary = find_program(ROOT)
+    binary = find_dynoxide(ROOT)
     assert binary is not None, "npm installed no build of dynoxide for this machine"
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         with bind(0, "the database") as free:

@@ -14,20 +14,10 @@ from typing import Any
 
 from aws_lambda_powertools import Logger
 
-from handlers.api import (
-    dead_letter_pages,
-    event_pages,
-    problems,
-    routes,
-    status,
-    status_words,
-    stream_pages,
-    views,
-)
-from handlers.api.answers import conditional_answer, reply, text_answer, to_iso
+from handlers.api import answers, dead_letter_pages, event_pages, routes, status, status_words, stream_pages, views
+from handlers.api.answers import Problem, conditional_answer, reply, text_answer, to_iso
 from handlers.api.bill import cost
 from handlers.api.control_stage import ApiCall, ControlStage, deadline_after
-from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, is_dry_run, parameters_of, query_of
 from handlers.aws.lambda_environment import LambdaContext
 from handlers.errors import StoreUnavailable
@@ -49,7 +39,7 @@ stage = ControlStage(os.environ, logger.warning)
 
 
 def handler(event: object, lambda_context: LambdaContext) -> Answer:
-    """Returns the answer for the Lambda proxy: 200 or 202 with a body, else a problem of handlers/api/problems.py.
+    """Returns the answer for the Lambda proxy: 200 or 202 with a body, else a problem of handlers/api/answers.py.
 
     304: the client has the answer to its GET already; 400: the stream id or the query is malformed; 404: there is no
     such stream; 405: the route does not allow this method; 429: a service throttles; 503: a service does not answer.
@@ -70,9 +60,7 @@ def handler(event: object, lambda_context: LambdaContext) -> Answer:
         problem = _store_problem(error)
     except Problem as error:
         problem = error
-    return reply(
-        problem.status, problem.body(api_request_id), problem.headers | {"Content-Type": problems.CONTENT_TYPE}
-    )
+    return reply(problem.status, problem.body(api_request_id), problem.headers | {"Content-Type": answers.CONTENT_TYPE})
 
 
 def _store_problem(error: StoreUnavailable) -> Problem:

@@ -17,8 +17,8 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from local.garbage_collection import no_garbage_collection
+from local.options import UserError
 from local.printable import accept_any_text, printable_lines
-from local.user_error import UserError
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141

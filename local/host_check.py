@@ -19,8 +19,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from handlers.api.problems import CONTENT_TYPE, Problem
-from local.user_error import UserError
+from handlers.api.answers import CONTENT_TYPE, Problem
+from local.options import UserError
 
 VARIABLE = "STREAMKEEPER_HOSTS"
 # The loopback at any port: the Host of a request through a proxy or another port of the service.

@@ -18,8 +18,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from local import host_check
-from local.observers import suppress_failures
-from local.user_error import UserError
+from local.options import UserError
+from local.printable import suppress_failures
 
 HOST = "127.0.0.1"
 _BACKLOG = 512

@@ -1,11 +1,26 @@
 """Shows a command's help, and reads its options; a wrong one becomes a sentence with its name, bounds and value."""
 
 import argparse
+import contextlib
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from local.user_error import UserError
+
+class UserError(Exception):
+    """The user's input or machine is at fault; the command prints the sentence and exits with 2.
+
+    Invariant: the text is one sentence that names what is wrong and what to do.
+    """
+
+
+@contextlib.contextmanager
+def explain_os_errors(words: str, hint: str = "") -> Iterator[None]:
+    """Raises an OSError as a UserError: the words, such as "x.toml cannot be read", the system's reason, the hint."""
+    try:
+        yield
+    except OSError as problem:
+        raise UserError(f"{words}: {problem.strerror or problem}{hint}.") from None
 
 
 class WrappedHelp(argparse.HelpFormatter):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from local.user_error import UserError
+from local.options import UserError
 
 REGION = "us-east-1"
 ACCOUNT = "000000000000"

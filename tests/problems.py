@@ -4,7 +4,7 @@ from typing import Any
 
 import jsonschema
 
-from handlers.api import problems
+from handlers.api import answers
 from handlers.api.openapi.document import document
 
 _DOCUMENT = document()
@@ -18,9 +18,9 @@ def conforms(answer: Any, schema: str) -> None:
 
 def read(status: int, body: dict[str, Any]) -> dict[str, Any]:
     """Returns the members of a problem of this status besides its kind: `detail`, and `request_id` if it has one."""
-    assert list(body) == list(problems.MEMBERS)
+    assert list(body) == list(answers.MEMBERS)
     conforms(body, "Problem")
-    known = problems.kinds()[body["type"].removeprefix(problems.TYPE)]
+    known = answers.kinds()[body["type"].removeprefix(answers.TYPE)]
     assert (body["status"], body["title"]) == (known["status"], known["title"]) == (status, known["title"])
     said = {"detail": body["detail"]}
     return said if body["request_id"] is None else said | {"request_id": body["request_id"]}

@@ -1,5 +1,5 @@
 """Writes what all answers share: instants, layout, headers, and the tag by which a client learns whether one has
-changed.
+changed; and refusals.
 
 An instant is ISO 8601 in UTC with milliseconds. The JSON is laid out for people in a terminal: a value that fits is on
 one line, else each of its members has a line of its own, indented by two blanks:
@@ -12,8 +12,8 @@ one line, else each of its members has a line of its own, indented by two blanks
       }
     }
 
-Invariants: two instants compare as their texts do; a line is longer than `width` only if a text in it is; a tag
-(RFC 9110) is made of the answer's own text, so two answers with one tag are the same to the byte.
+Invariants: two instants compare as their texts do; a line is longer than `width` only if a text in it is; a tag (RFC
+9110) is made of the answer's own text, so two answers with one tag are the same to the byte.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 JSON = "application/json"
@@ -90,3 +92,64 @@ def reply(code: int, body: Mapping[str, Any], headers: Mapping[str, str] | None 
 def text_answer(code: int, body: str, headers: Mapping[str, str]) -> dict[str, Any]:
     """Returns the answer with this status and text."""
     return {"statusCode": code, "headers": {"Cache-Control": CACHE_CONTROL, **headers}, "body": body}
+
+
+CONTENT_TYPE = "application/problem+json"
+# RFC 9457, section 3.1.1: the type is a URI, by which consumers tell problems apart.
+TYPE = "urn:problem-type:streamkeeper:"
+MEMBERS = ("type", "title", "status", "detail", "field", "fix", "request_id")
+
+
+class Problem(Exception):
+    """The request is answered with a problem of this kind; `detail` is a sentence, with or without its full stop.
+
+    `field` names the part of the request that is at fault, None if none is; `fix` is what to do, None for the usual fix
+    of the kind.
+
+    It is a problem of RFC 9457. `problems.json` has the kinds; API Gateway's own answers are made from the same file
+    (packaging/problems.cjs), so a client always gets the same shape. Invariants: a problem has every member that
+    MEMBERS names, and never quotes AWS.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        detail: str,
+        field: str | None = None,
+        fix: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.kind, self.detail, self.field, self.fix = kind, detail, field, fix
+        self.headers = dict(headers or {})
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return int(kinds()[self.kind]["status"])
+
+    def body(self, request_id: str) -> dict[str, Any]:
+        """Returns the members; `request_id` is API Gateway's id of the request, "" if it has none."""
+        known = kinds()[self.kind]
+        return {
+            "type": f"{TYPE}{self.kind}",
+            "title": known["title"],
+            "status": known["status"],
+            "detail": sentence(self.detail),
+            "field": self.field,
+            "fix": sentence(known["fix"] if self.fix is None else self.fix),
+            "request_id": request_id or None,
+        }
+
+
+@cache
+def kinds() -> dict[str, dict[str, Any]]:
+    """Status, title and usual fix of each kind of problem."""
+    known: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("problems.json").read_text("utf-8"))
+    return known
+
+
+def sentence(text: str) -> str:
+    """Returns the text as a sentence: it begins with a capital letter and ends with a full stop or a question mark."""
+    whole = f"{text[:1].upper()}{text[1:]}".rstrip(".")
+    return whole if whole.endswith("?") else f"{whole}."

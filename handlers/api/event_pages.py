@@ -17,9 +17,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
-from handlers.api.answers import JSON, format_json, to_iso
+from handlers.api.answers import JSON, Problem, format_json, to_iso
 from handlers.api.part_places import pattern_with_parts
-from handlers.api.problems import Problem
 from handlers.api.queries import FOR_EVER, Listing, PageRequest
 from handlers.connection.inputs import LOG, LONGEST_WAIT_MS, Layout, Order
 from handlers.store.event_items import Entry, StoredEvent

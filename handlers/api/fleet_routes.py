@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from handlers.api.answers import to_iso
-from handlers.api.problems import Problem
+from handlers.api.answers import Problem, to_iso
 from handlers.api.verdict import plural
 from handlers.aws.error_translation import translate_errors
 from handlers.aws.executions import is_running

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from handlers.api.answers import Problem
 from handlers.api.connection_records import Records
-from handlers.api.problems import Problem
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import is_repeated, part_ids
 from handlers.run.profile_source import Profiles

@@ -19,10 +19,9 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
-from handlers.api.answers import to_iso
+from handlers.api.answers import Problem, to_iso
 from handlers.api.event_pages import PAGE_BYTES, TIME, event_json_within_page
 from handlers.api.known_profiles import fields_of
-from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, PageRequest
 from handlers.profile.checked_fields import Fields
 from handlers.profile.time_field import OwnTime, own_time

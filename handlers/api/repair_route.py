@@ -11,9 +11,8 @@ import time
 from functools import partial
 from typing import Any
 
-from handlers.api.answers import to_iso
+from handlers.api.answers import Problem, to_iso
 from handlers.api.control_stage import ApiCall, ControlStage
-from handlers.api.problems import Problem
 from handlers.api.queries import FOR_EVER, TIMES, BadQuery, instant_ms, is_dry_run, parameters_of
 from handlers.aws.clients import boto3_client
 from handlers.aws.error_translation import translate_errors

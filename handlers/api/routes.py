@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from handlers.api.problems import Problem
+from handlers.api.answers import Problem
 
 INDEX, OPENAPI, CONSOLE = "/", "/openapi.json", "/console"
 FOLDER = Path(__file__).parent.parent / "console"

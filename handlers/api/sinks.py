@@ -10,8 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from handlers.api.answers import to_iso
-from handlers.api.problems import Problem
+from handlers.api.answers import Problem, to_iso
 from handlers.api.queries import BadQuery, instant_ms, parameters_of
 from handlers.aws.error_translation import translate_errors
 from handlers.deliver.arrivals import Arrivals

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from handlers.api import event_pages, gaps, status_words, views
+from handlers.api.answers import Problem
 from handlers.api.connection_records import Connections
 from handlers.api.control_stage import ApiCall, ControlStage
 from handlers.api.part_places import PARTS
-from handlers.api.problems import Problem
 from handlers.api.queries import PageRequest
 
 

@@ -21,15 +21,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from handlers.api.problems import Problem
+from handlers.api.answers import Problem
 from local import host_check
 from local.api_client import live_tail
 from local.api_client.command import ADDRESS_HELP, ENVIRONMENT, choose_api
 from local.api_client.http_client import Api, exit_status, new_session
 from local.listener import HOST, Listener, bind
-from local.options import whole_number
+from local.options import UserError, whole_number
 from local.printable import printable
-from local.user_error import UserError
 
 INTERRUPTED = 130
 _DENIED = (401, 403)

@@ -22,7 +22,7 @@ from botocore.exceptions import BotoCoreError
 from urllib3.util import parse_url
 
 from handlers.aws.lambda_environment import dns_suffix
-from local.user_error import UserError
+from local.options import UserError
 from streamkeeper.exceptions import Refused, StreamkeeperError, Unreachable
 from streamkeeper.retrying import Outcome, Reply, Send
 from streamkeeper.transport import Transport

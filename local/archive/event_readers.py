@@ -18,9 +18,9 @@ from handlers.profile.addresses import tag_of
 from handlers.redrive.redriving import Stage
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
+from local.options import UserError
 from local.profiles import folders, profile_files
 from local.streams.api_session import ApiSession
-from local.user_error import UserError
 from streamkeeper.bulk import Page, api_instant, instant_ms
 from streamkeeper.following import instants_by_api_clock
 from streamkeeper.instants import NOW, instant

@@ -24,9 +24,8 @@ from local.backup.stage_places import FORMS, HERE, Place, open_place
 from local.backup.stream_move import StreamMove, start_copied_stream
 from local.backup.stream_restore import RestoreCounts, StreamRestore
 from local.backup.stream_source import NotRestored, Source, Tables
-from local.options import WrappedHelp
+from local.options import UserError, WrappedHelp
 from local.printable import printable, report_if_slow
-from local.user_error import UserError
 
 VERBS = ("backup", "restore", "move")
 DONE, REFUSED = 0, 1

@@ -16,8 +16,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.store.control_table import BY_RECORD
 from handlers.store.overflow import Objects
+from local.options import UserError
 from local.stage_clients import connect_to_stage
-from local.user_error import UserError
 
 HERE = "local"
 _PLACE = re.compile(

@@ -22,7 +22,7 @@ from handlers.store.ledger_records import live_record
 from handlers.store.segment_reader import log_key
 from handlers.store.typed_values import Item, read_int, read_text
 from local.backup.stage_places import Place
-from local.user_error import UserError
+from local.options import UserError
 
 # The most items of a request; DynamoDB also ends a page at a megabyte.
 PAGE_ITEMS = 2_000

@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from handlers.api import event_pages, status
-from handlers.api.answers import to_iso
+from handlers.api.answers import Problem, to_iso
 from handlers.api.last_error import Retries
-from handlers.api.problems import Problem
 from handlers.connection.evidence import Record
 from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap, Repair, apply_repairs
 from handlers.connection.lease import LEASE_TTL_READS

@@ -21,7 +21,7 @@ from local.compare.strategy_world import StrategyResult
 from local.costs import prices
 from local.costs.prices import Prices
 from local.history.pictures import check_path, write_picture
-from local.options import WrappedHelp, read_choice, read_number, whole_number
+from local.options import UserError, WrappedHelp, read_choice, read_number, whole_number
 from local.printable import (
     NO_TERMINAL_COLUMNS,
     align_table,
@@ -31,8 +31,7 @@ from local.printable import (
     terminal_columns,
 )
 from local.simulation.scenario import POLICIES, Policy, Scenario, Upstream
-from local.user_error import UserError
-from timeline import canvas, svg
+from timeline import svg
 
 INSTALL = "`pip install --no-deps aws-durable-execution-sdk-python aws-durable-execution-sdk-python-testing`"
 WHAT = ("strategies", "backoff", "checkpoints")
@@ -159,7 +158,7 @@ def _strategies(arguments: argparse.Namespace) -> int:
     columns = terminal_columns(sys.stdout, NO_TERMINAL_COLUMNS)
     shown = [*textwrap.wrap(title, columns), "", *align_table(table_rows(found), columns)]
     if before:
-        shown += ["", f"with functions of {canvas.duration(LIMIT_S)} → with these:", ""]
+        shown += ["", f"with functions of {svg.duration(LIMIT_S)} → with these:", ""]
         shown += [*align_table(function_lifetimes.table_of_changes(found, before), columns), ""]
         shown += [line for note in life.notes() for line in textwrap.wrap(note, columns)]
     print(encodable_picture(sys.stdout.encoding, "\n".join(shown)))
@@ -167,7 +166,7 @@ def _strategies(arguments: argparse.Namespace) -> int:
 
 
 def _run_strategies(chosen: list[Strategy], source: Scenario) -> list[StrategyResult]:
-    results, life = [], canvas.duration(source.settings["function_timeout_s"])
+    results, life = [], svg.duration(source.settings["function_timeout_s"])
     with garbage_collection.no_garbage_collection():
         for at, strategy in enumerate(chosen, 1):
             of = f"{at} of {len(chosen)} with functions of {life}"
@@ -223,7 +222,7 @@ def heading(source: Scenario, faults: str) -> str:
     settings, upstream = source.settings, source.upstream
     named = "no faults" if faults == "none" else f"faults: {faults}"
     seconds = (source.run_for_ms / 1000, settings["function_timeout_s"], settings["wait_s"])
-    length, limit, wait = map(canvas.duration, seconds)
+    length, limit, wait = map(svg.duration, seconds)
     policy = f"an upstream that {upstream.policy} a second connection"
     return f"{length}, functions of {limit}, waits of {wait}, {policy}, {named}"
 

@@ -17,8 +17,7 @@ from handlers.profile.behaviour import Profile
 from handlers.run.group_ports import Needs
 from handlers.run.ports import LogReport
 from local import stages
-from local.costs.deployed_tables import control_table, events_table
-from local.costs.request_meter import Counts, Meter, MeteredDynamoDb
+from local.costs.request_meter import Counts, Meter, MeteredDynamoDb, control_table, events_table
 from local.costs.steady_upstream import SteadyUpstream
 from local.simulation import groups
 from local.simulation.groups import Group

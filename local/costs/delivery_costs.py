@@ -23,9 +23,8 @@ from handlers.profile.deliver_field import S3_WAIT_S, Target
 from handlers.run.connection_metrics import By, metrics_to_keep
 from handlers.store.event_items import event_item
 from local.costs import stage_costs
-from local.costs.deployed_tables import Table, events_table
 from local.costs.prices import HOURS, MONTH_S, Prices, sink_usd
-from local.costs.request_meter import Meter, MeteredDynamoDb
+from local.costs.request_meter import Meter, MeteredDynamoDb, Table, events_table
 from local.simulation import virtual_delivery
 from local.simulation.table_stream import Record, Write
 from local.simulation.tables import key_of

@@ -23,9 +23,8 @@ from handlers.store.event_reader import EventReader
 from handlers.store.ledger_records import connection_item, connection_key, gap_item
 from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import item_key, number_value
-from local.costs.deployed_tables import control_table, events_table
 from local.costs.prices import Prices, read
-from local.costs.request_meter import Counts, Meter, MeteredDynamoDb
+from local.costs.request_meter import Counts, Meter, MeteredDynamoDb, control_table, events_table
 from local.simulation.shared_tasks import store_on
 from local.simulation.virtual_rest import RestWays, VirtualRest
 

@@ -20,9 +20,8 @@ from handlers.store.group_store import heartbeat_name, heartbeat_value
 from handlers.store.leases import Leases
 from handlers.store.typed_values import DAY_S
 from handlers.watching.lease_rounds import Rounds, Turn
-from local.costs.deployed_tables import control_table
 from local.costs.prices import GB, HOURS, MONTH_S, Prices
-from local.costs.request_meter import Meter, MeteredDynamoDb
+from local.costs.request_meter import Meter, MeteredDynamoDb, control_table
 from local.costs.units import Item
 
 MEASURED = Path(__file__).with_name("measured.toml")

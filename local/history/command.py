@@ -23,11 +23,10 @@ from local.history import group, sources
 from local.history.group import GroupStreams
 from local.history.pictures import check_path, write_picture
 from local.history.timeline import cost_usd
-from local.options import WrappedHelp, whole_number
+from local.options import UserError, WrappedHelp, whole_number
 from local.printable import encodable_picture, printable, printable_lines, report_if_slow, terminal_columns
 from local.streams import api_session
-from local.user_error import UserError
-from timeline import canvas, picture, svg
+from timeline import picture, svg
 from timeline.analysis import EVENTS_LIMIT, RUNNING, SUCCEEDED, Analysis, Execution, analyse
 from timeline.coverage import Gap, gap_ms
 from timeline.spans import timestamp_ms
@@ -185,7 +184,7 @@ LEGEND = picture.LEGEND.replace(f"{picture.STARTING} connecting  ", "").replace(
 def _total_lines(found: Analysis, usd: dict[str, float]) -> list[str]:
     percent = "no Task ran" if found.task_percent is None else f"a Task ran for {found.task_percent:.4f} %"
     lines = [
-        f"{percent} of {canvas.duration(found.until_ms / 1000)}; overlap {found.overlap_ms / 1000:.3f} s; "
+        f"{percent} of {svg.duration(found.until_ms / 1000)}; overlap {found.overlap_ms / 1000:.3f} s; "
         f"gaps {len(found.gaps)}, {gap_ms(found.gaps) / 1000:.3f} s in all",
         *(
             f"  gap {gap.from_ms / 1000:.3f} to {gap.to_ms / 1000:.3f} s, {(gap.to_ms - gap.from_ms) / 1000:.3f} s: "
@@ -209,4 +208,4 @@ def _execution_line(execution: Execution) -> str:
         return said
     if execution.limit_in_ms is None:
         return f"{said}; too young to say when the limit is reached"
-    return f"{said}; the limit is {canvas.duration(round(execution.limit_in_ms / 1000))} away at this rate"
+    return f"{said}; the limit is {svg.duration(round(execution.limit_in_ms / 1000))} away at this rate"

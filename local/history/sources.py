@@ -14,9 +14,9 @@ from typing import Any
 import botocore.session
 from botocore.exceptions import BotoCoreError, ClientError
 
-from local.user_error import UserError
+from local.options import UserError
 from states_language.workbench import Mistake, data
-from timeline.histories import HistoryError, join_histories, read_page
+from timeline.analysis import HistoryError, join_histories, read_page
 from timeline.lanes import Event
 
 _ARN = re.compile(r"arn:aws[a-z-]*:states:([a-z0-9-]+):\d{12}:execution:([^:]+):([^:/]+)")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import boto3
 
-from handlers.api.problems import sentence
+from handlers.api.answers import sentence
 from handlers.api.verdict import plural
 from handlers.aws.eks_tokens import sign_cluster_token
 from handlers.aws.secret_values import SecretValues
@@ -41,14 +41,13 @@ from handlers.run.refresh_tokens import RefreshTokens
 from handlers.tls import check_trust
 from handlers.upstream.reader import Upstream
 from local import stages
-from local.options import read_port
+from local.options import UserError, read_port
 from local.printable import printable, terminal_columns, truncate, width_of
 from local.profiles import advice, folders
 from local.profiles.profile_files import placeholders, read_profile_text, split_stream_argument
 from local.profiles.socket_conversation import SocketConversation
 from local.upstreams.behaviours import BEHAVIOURS
 from local.upstreams.provider_player import point_to_player, serve_providers
-from local.user_error import UserError
 
 KEEP_ALIVE = "keep-alive bytes without a frame"
 # The width of a line without a terminal, and the least part of a body that is shown.

@@ -1,6 +1,6 @@
 """Provides the AWS services that the run does not implement itself: tables, queues, the bucket, secrets and the rest.
 
-They are two child processes (`embedded_aws.py`, `embedded_dynamodb.py`), or the environment's endpoints instead.
+They are two child processes (`embedded_aws.py`), or the environment's endpoints instead.
 Invariants: no request is sent to a child before it answers; functions are replaced when tables are restored to an older
 state; the addresses that a function gets lead only to this run, or to endpoints of the user's environment.
 """
@@ -19,11 +19,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from local.aws_endpoints import Endpoints, needs_dynamodb
 from local.checkout import ROOT
 from local.listener import HOST, port_of
-from local.service import embedded_dynamodb
-from local.service.embedded_aws import EmbeddedAws
-from local.service.embedded_dynamodb import EmbeddedDynamoDB
+from local.options import UserError
+from local.service import embedded_aws
+from local.service.embedded_aws import EmbeddedAws, EmbeddedDynamoDB
 from local.stack import Stack
-from local.user_error import UserError
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Backend:
             self._aws = EmbeddedAws(data, listening, lock_file, on_death, on_restart, on_failure, say)
         self._dynamodb: EmbeddedDynamoDB | None = None
         # A wheel has no node_modules; `npm install dynoxide` creates it in the working folder.
-        binary = embedded_dynamodb.find_program(ROOT) or embedded_dynamodb.find_program(Path.cwd())
+        binary = embedded_aws.find_dynoxide(ROOT) or embedded_aws.find_dynoxide(Path.cwd())
         if binary is not None and self._has_tables:
             self._dynamodb = EmbeddedDynamoDB(data, binary, lock_file, on_failure, say)
         self.endpoints = Endpoints(
@@ -104,7 +103,7 @@ class Backend:
     async def start(self, stack: Stack) -> dict[str, str]:
         """Returns the queues' addresses by name, once all resources of the stack exist; raises UserError."""
         if self._has_tables:
-            for line in embedded_dynamodb.unreadable_tables(self._data, is_embedded=self._dynamodb is not None):
+            for line in embedded_aws.unreadable_tables(self._data, is_embedded=self._dynamodb is not None):
                 self._say(line)
         for child in (self._aws, self._dynamodb):
             if child is not None:

@@ -21,12 +21,12 @@ from local.metrics import export
 from local.options import read_port
 from local.permissions.guard import RECORD
 from local.profiles import folders, profile_files
-from local.service import capacity, embedded_dynamodb, osls
+from local.service import capacity, embedded_aws, osls
 from local.service.backend import Sockets
 from local.service.embedded_aws import lock, try_lock
 from local.service.lifecycle import Service
+from local.service.live_view import Screen
 from local.service.redeploy import Redeployment, delivering_profiles
-from local.service.screen import Screen
 from local.stack import Route
 from local.template import REGION
 
@@ -196,7 +196,7 @@ def print_welcome(options: Options, service: Service, screen: Screen) -> None:
         lines += [
             "",
             "  The tables are saved about once a second: kill -9 may cost the writes since the last save.",
-            f"  {embedded_dynamodb.remedy()}",
+            f"  {embedded_aws.dynoxide_remedy()}",
         ]
     lines += _first_commands(api, path.replace("{streamId}", "demo"), service.signing_keys)
     lines += ["", "A changed file is deployed at once. Ctrl-C stops the service; streams resume at the next start.", ""]

@@ -24,14 +24,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as Path
 
-from handlers.api.answers import JSON
-from handlers.api.problems import Problem
+from handlers.api.answers import JSON, Problem
 from local import host_check
 from local.api_client import live_tail
 from local.service import lambda_proxy
 from local.service.capacity import Room
+from local.service.lambda_proxy import Call, TemplateFailure, render
 from local.service.signature_check import SignatureCheck, SignedRequest
-from local.service.vtl import Call, TemplateFailure, render
 from local.stack import DEFAULT_TEMPLATE, START_SYNC, GatewayResponse, ProxyRoute, Route
 from local.template import ACCOUNT
 from states_language.server import Executions, Refusal, TooManyRequests, is_name

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from handlers.api.problems import Problem
+from handlers.api.answers import Problem
 from handlers.api.sinks import Sinks
 from handlers.connection.lease import LEASE_TTL_READS
 from handlers.repair.work import RepairWork
@@ -26,6 +26,7 @@ from local.listener import Listener, port_of
 from local.metrics import export
 from local.metrics.collector import Collector
 from local.metrics.export import MetricsService
+from local.options import UserError
 from local.permissions import guard
 from local.profiles import folders, profile_files
 from local.service import capacity
@@ -35,14 +36,12 @@ from local.service.capacity import find_group, most_places
 from local.service.deployed_code import STREAMS, DeployedCode, line_for_upgrade
 from local.service.event_sources import Mappings
 from local.service.gateway import Gateway
-from local.service.live_view import LiveView
-from local.service.screen import Screen
+from local.service.live_view import LiveView, Screen
 from local.service.signature_check import SignatureCheck
 from local.service.stream_recovery import StreamRecovery, repair_due_gaps, stream_id_of
 from local.stack import ProxyRoute, Route, read_stack
 from local.upstreams import auth_servers
 from local.upstreams.demo_streams import Upstreams
-from local.user_error import UserError
 from states_language import Machine
 from states_language.clock import RealClock
 from states_language.server import (

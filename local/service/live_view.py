@@ -6,9 +6,14 @@ display never ends the service.
 
 import asyncio
 import contextlib
+import errno
 import json
+import sys
+import textwrap
+from datetime import datetime
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.text import Text
 
 from handlers.api.connection_records import Records
@@ -19,15 +24,82 @@ from handlers.errors import StoreUnavailable
 from handlers.group import is_group
 from handlers.store.stream_records import StreamRecords
 from local.aws_endpoints import Endpoints
-from local.observers import suppress_failures
+from local.printable import accept_any_text, encodable_picture, printable, printable_lines, suppress_failures
 from local.service.function_failures import Failure, Failures, message_of_cause
 from local.service.group_view import GroupView
-from local.service.screen import Screen
 from local.service.stream_recovery import stream_id_of
 from local.service.stream_view import AlertReporter, StreamView, alerts
 from states_language.server import Closing, Executions, KnownExecution
 from timeline import picture, spans
 from timeline.coverage import Connection, gaps
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Raises the error of the write; rich would end the process in the middle of a request."""
+        raise BrokenPipeError(errno.EPIPE, "the reader of standard output has gone")
+
+
+class Screen:
+    """Prints lines with the time of day, and, on a terminal, a picture below them.
+
+    Invariants: a line that standard output refuses, as a file on a full disk does, is lost and breaks nothing; no text
+    controls the terminal.
+    """
+
+    def __init__(self) -> None:
+        accept_any_text(sys.stdout)
+        self._console = _Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+        self._live: Live | None = None
+        self.interactive = self._console.is_terminal and not self._console.is_dumb_terminal
+
+    def print_lines(self, text: str) -> None:
+        """Prints lines; control characters are escaped."""
+        with suppress_failures("the display"):
+            self._console.print(self._encodable(printable_lines(text)))
+            sys.stdout.flush()
+
+    def say(self, text: str) -> None:
+        """Prints one line of news."""
+        self.print_lines(f"{datetime.now().astimezone():%H:%M:%S} {printable(text)}")
+
+    def show_picture(self, picture_of: RenderableType | None) -> None:
+        """Replaces the picture below the lines; None removes it."""
+        if not self.interactive:
+            return
+        if picture_of is None:
+            self.close()
+            return
+        with suppress_failures("the display"):
+            if self._live is None:
+                self._live = Live(console=self._console, auto_refresh=False, transient=True)
+                self._live.start()
+            self._live.update(picture_of, refresh=True)
+
+    def wrap_lines(self, text: str, style: str = "") -> list[Text]:
+        """Returns a line for a picture, wrapped for the terminal, which would cut a longer line of a picture.
+
+        Control characters are escaped.
+        """
+        shown = self._encodable(printable(text))
+        fits = len(shown) <= self.width
+        return [Text(part, style=style) for part in ([shown] if fits else textwrap.wrap(shown, self.width))]
+
+    def _encodable(self, text: str) -> str:
+        return encodable_picture(self._console.encoding, text)
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal."""
+        return self._console.width
+
+    def close(self) -> None:
+        """Removes the picture and shows the cursor."""
+        with suppress_failures("the display"):
+            if self._live is not None:
+                live, self._live = self._live, None
+                live.stop()
+
 
 CHECK_EVERY_S = 1.0
 WINDOW_MS = 120_000

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from handlers.api.verdict import plural
-from local.options import whole_number
+from local.options import UserError, explain_os_errors, whole_number
 from local.streams import api_session
 from local.streams.api_session import DONE
 from local.streams.follow import event_line
 from local.streams.verbs import add_times
-from local.user_error import UserError, explain_os_errors
 from streamkeeper import dataframes
 from streamkeeper.transport import path_of
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from local.printable import printable
 from local.streams import api_session
+from streamkeeper.api import MOST
 from streamkeeper.following import Following, instants_by_api_clock, poll_steps
 from streamkeeper.instants import NOW
-from streamkeeper.stored import MOST
 from streamkeeper.transport import path_of, with_query
 
 EVERY_S = 1.0

@@ -16,8 +16,8 @@ from patience import until
 from states_language.clock import RealClock
 from states_language.server import StepFunctions, TaskPerformer, UnknownFunction, application, loaded_stack
 from states_language.server.__main__ import FunctionAnswer
-from states_language.server.serving import serve_application
 from states_language.server.stack import DeployedMachine
+from states_language.server.threaded import serve_application
 
 PREFIX = "arn:aws:states:us-east-1:000000000000:stateMachine:"
 ROLE = "arn:aws:iam::000000000000:role/any"

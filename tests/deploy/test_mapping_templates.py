@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from handlers.fleet.request_pacing import Outcome, start_stream
 from handlers.profile.addresses import ProfileError, check_stream_id, part_ids
-from local.service import osls, vtl
+from local.service import lambda_proxy, osls
 from local.service.deployed_code import insert_profile_names
 from local.stack import Route, read_stack
 from local.stages import ROOT
@@ -122,8 +122,8 @@ def test_a_request_starts_exactly_its_stream(
     params = {"path": {"streamId": segment}, "querystring": query, "header": headers}
     context = {"requestId": header, "extendedRequestId": REQUEST_ID}
     rendered = apache.render(template, body={"body": body}, params=params, context=context)
-    call = vtl.Call(body, {"streamId": segment}, query, headers, context)
-    assert rendered == {"text": vtl.render(template, call), "override": {"header": {}}}
+    call = lambda_proxy.Call(body, {"streamId": segment}, query, headers, context)
+    assert rendered == {"text": lambda_proxy.render(template, call), "override": {"header": {}}}
 
     start = strict(rendered["text"])
     if start.get("name", "").startswith("unknown*"):
@@ -142,7 +142,9 @@ def test_a_request_starts_exactly_its_stream(
 
 def name_of(route: Route, segment: str) -> str | None:
     """Return the execution's name for a segment of the path, by the engine of the local run."""
-    text = vtl.render(route.request_templates["application/json"], vtl.Call("", {"streamId": segment}))
+    text = lambda_proxy.render(
+        route.request_templates["application/json"], lambda_proxy.Call("", {"streamId": segment})
+    )
     name: str | None = strict(text).get("name")
     return name
 
@@ -176,7 +178,7 @@ def test_an_unknown_profile_is_answered_with_a_similar_name(
     template = insert_profile_names(route.request_templates["application/json"], ["a.b", "demo", "demo-socket", "dema"])
     params = {"path": {"streamId": stream_id}, "querystring": {}, "header": {}}
     rendered = apache.render(template, body={"body": ""}, params=params, context={})["text"]
-    assert rendered == vtl.render(template, vtl.Call("", {"streamId": stream_id}))
+    assert rendered == lambda_proxy.render(template, lambda_proxy.Call("", {"streamId": stream_id}))
     assert strict(rendered)["name"] == f"unknown*{meant}"
     body = {"__type": "InvalidName", "message": f"Invalid Name: 'unknown*{meant}'"}
     code, _, text = answered(apache, route, 400, body)
@@ -212,9 +214,9 @@ def answered(apache: Apache, route: Route, status: int, body: dict[str, Any]) ->
     context = {"requestId": "a client's \"own", "extendedRequestId": REQUEST_ID}
     rendered = apache.render(template, body=body, context=context)
     override: Rendered = {"header": {}}
-    call = vtl.Call(json.dumps(body), context={**context, "responseOverride": override})
+    call = lambda_proxy.Call(json.dumps(body), context={**context, "responseOverride": override})
     # White space around an answer is no part of it; the local run takes it away.
-    assert vtl.render(template, call).strip() == rendered["text"].strip()
+    assert lambda_proxy.render(template, call).strip() == rendered["text"].strip()
     assert override == rendered["override"]
     return override.get("status", code), override["header"], rendered["text"].strip()
 
@@ -339,7 +341,7 @@ def test_a_start_of_the_whole_names_its_parts(apache: Apache, route: Route, tmp_
     assert json.loads(template.partition("#set($parts = ")[2].split("'")[1]) == parts
     for stream_id, expected in (("prices", parts), ("prices:btc", None), ("demo", None)):
         params = {"path": {"streamId": stream_id}, "querystring": {}, "header": {}}
-        text = vtl.render(template, vtl.Call("", {"streamId": stream_id}))
+        text = lambda_proxy.render(template, lambda_proxy.Call("", {"streamId": stream_id}))
         assert apache.render(template, body={"body": ""}, params=params, context={})["text"] == text
         assert json.loads(json.loads(text)["input"]).get("parts") == expected
 

@@ -11,7 +11,7 @@ import urllib3
 
 from local.checkout import ROOT
 from local.listener import bind, port_of
-from local.service import embedded_dynamodb
+from local.service import embedded_aws
 from local.service.embedded_aws import EmbeddedAws, lock
 
 
@@ -34,7 +34,7 @@ def running(folder: Path) -> Iterator[str]:
 @contextmanager
 def tables(other: str) -> Iterator[str]:
     """Yield the address of a DynamoDB in memory, or the address `other` if this machine has no build of it."""
-    program = embedded_dynamodb.find_program(ROOT)
+    program = embedded_aws.find_dynoxide(ROOT)
     if program is None:
         yield other
         return

@@ -8,7 +8,7 @@ import urllib3
 from starlette.types import Receive, Scope, Send
 
 from local.listener import Listener, bind, port_of
-from local.user_error import UserError
+from local.options import UserError
 
 
 def test_an_answer_is_sent_without_waiting_for_an_acknowledgement() -> None:

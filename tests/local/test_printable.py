@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from local.cli import main
 from local.printable import align_table, join_items, print_line, printable, printable_lines, report_if_slow, truncate
-from local.service.screen import Screen
+from local.service.live_view import Screen
 from tests.local.support import PROJECT, until
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[])) | st.text("\x00\x07\x1b[2J\r\n\x9b\u202e\u2028\ud800\udc00ab")
@@ -104,7 +104,7 @@ def test_a_closed_pipe_does_not_end_the_service() -> None:
     """`make run | head`: the service continues without the display, and says so once on standard error."""
     code = "\n".join([
         "import os, sys",
-        "from local.service.screen import Screen",
+        "from local.service.live_view import Screen",
         "screen = Screen()",
         "screen.say('one'), screen.print_lines('two')",
         "print('goes on', file=sys.stderr, flush=True)",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timeline.histories import HistoryError, join_histories, read_page
+from timeline.analysis import HistoryError, join_histories, read_page
 
 NO_TIME = "events[0].timestamp must be an instant: ISO 8601, or seconds since 1970"
 

@@ -5,10 +5,9 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timeline.canvas import WIDTH, duration
 from timeline.coverage import Connection, gaps
 from timeline.spans import Span
-from timeline.svg import Group, draw
+from timeline.svg import WIDTH, Group, draw, duration
 
 SVG = "{http://www.w3.org/2000/svg}"
 UNTIL_MS = 600_000

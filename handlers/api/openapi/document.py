@@ -9,11 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from handlers.api import event_pages, gaps, problems, routes, sinks, status
-from handlers.api.answers import JSON
+from handlers.api import answers, event_pages, gaps, routes, sinks, status
+from handlers.api.answers import JSON, Problem
 from handlers.api.openapi.schemas import INSTANT, Schema, ref, schemas
 from handlers.api.own_time_order import MOST
-from handlers.api.problems import Problem
 from handlers.api.queries import Listing
 from handlers.deliver.sink_commands import COMMANDS
 from handlers.fleet.fleet_document import LINES, TOML
@@ -147,10 +146,10 @@ def _fleet_body() -> dict[str, Any]:
 
 
 def _refusal(status: int) -> dict[str, Any]:
-    kinds = {name: kind for name, kind in problems.kinds().items() if kind["status"] == status}
+    kinds = {name: kind for name, kind in answers.kinds().items() if kind["status"] == status}
     shown = {name: {"value": Problem(name, kind["title"]).body("JKJaXmPLvHcESHA=")} for name, kind in kinds.items()}
     described = "; ".join(kind["title"] for kind in kinds.values())
-    content = {problems.CONTENT_TYPE: {"schema": ref("Problem"), "examples": shown}}
+    content = {answers.CONTENT_TYPE: {"schema": ref("Problem"), "examples": shown}}
     answer = {"description": described, "content": content}
     if status not in (429, 503):
         return answer

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from handlers.api import problems
+from handlers.api import answers
 from handlers.api.event_pages import BY_KEY
 from handlers.api.own_time_order import ORDER
 from handlers.api.status_words import CLAIMED
@@ -149,7 +149,7 @@ _COST = _object(
 )
 _PROBLEM = _object(
     {
-        "type": {"type": "string", "format": "uri", "enum": [problems.TYPE + kind for kind in problems.kinds()]},
+        "type": {"type": "string", "format": "uri", "enum": [answers.TYPE + kind for kind in answers.kinds()]},
         "title": TEXT,
         "status": {"type": "integer", "minimum": 400, "maximum": 599},
         "detail": TEXT | {"description": "What is wrong, in one sentence or two."},

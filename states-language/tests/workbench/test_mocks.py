@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from states_language.__main__ import main
-from states_language.tasks.mocks import MockError, read_mocks
+from states_language.tasks.stubs import MockError, read_mocks
 from states_language.testing import run_machine
 
 FOLDER = Path(__file__).parent / "mocks"

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from handlers.api import routes
+from handlers.api.answers import CONTENT_TYPE
 from handlers.api.openapi.document import document, example
-from handlers.api.problems import CONTENT_TYPE
 from tests.problems import conforms
 
 DOCUMENT = document("/prod")

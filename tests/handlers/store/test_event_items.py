@@ -25,7 +25,7 @@ from handlers.store.event_items import (
 )
 from handlers.store.segment_writer import object_of_event
 from handlers.store.typed_values import size_bytes
-from local.costs.deployed_tables import read_resources
+from local.costs.request_meter import read_resources
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 LONG = st.builds(lambda text, times: text * times, TEXTS, st.integers(0, 2000))

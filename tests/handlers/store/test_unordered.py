@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handlers.api.answers import Problem
 from handlers.api.event_pages import check_place
-from handlers.api.problems import Problem
 from handlers.connection.effects import Claim, Write
 from handlers.connection.inputs import LOG, Layout, Order, Written
 from handlers.framing.events import StreamEvent

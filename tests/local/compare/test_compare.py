@@ -20,8 +20,8 @@ from local.compare.command import COLUMNS, MEASURED_MS, table_rows
 from local.compare.strategies import MACHINES, STRATEGIES, Strategy, run_group
 from local.costs import prices
 from local.generated_pages import table
+from local.options import UserError
 from local.simulation.scenario import read
-from local.user_error import UserError
 from tests.examples import examples
 from tests.local.support import PROJECT
 

@@ -27,9 +27,8 @@ from handlers.run.stream_invocation import run_invocation
 from handlers.run.threads import SystemClock
 from local.costs import model, month, repair_costs
 from local.costs.counted_run import CountedStream, count, count_group, resolve_machine
-from local.costs.deployed_tables import control_table, events_table
 from local.costs.model import Load
-from local.costs.request_meter import Count, Counts, Kind, Meter, MeteredDynamoDb
+from local.costs.request_meter import Count, Counts, Kind, Meter, MeteredDynamoDb, control_table, events_table
 from local.costs.steady_upstream import SteadyUpstream, event_frame
 from local.simulation.groups import GROUP, Group, join
 from local.simulation.scripted_upstream import Link

@@ -3,7 +3,7 @@
 import pytest
 
 from local.costs.command import part_rows
-from local.costs.deployed_tables import control_table, events_table
+from local.costs.request_meter import control_table, events_table
 from local.costs.units import Index, Item, item_bytes, read_units, refused_units, stored_bytes, value_bytes, write_units
 
 KEYS = ("PK", "SK")

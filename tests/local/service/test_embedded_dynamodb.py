@@ -16,10 +16,9 @@ from botocore.exceptions import BotoCoreError
 from handlers.connection.inputs import Layout
 from handlers.store.event_reader import EventReader
 from local.aws_endpoints import Endpoints
-from local.service import embedded_dynamodb, osls
+from local.service import embedded_aws, osls
 from local.service.backend import provision
-from local.service.embedded_aws import lock
-from local.service.embedded_dynamodb import EmbeddedDynamoDB
+from local.service.embedded_aws import EmbeddedDynamoDB, lock
 from local.stack import read_stack
 from tests.local.service.embedded import TABLE
 from tests.local.service.test_embedded_aws import stored_keys
@@ -29,7 +28,7 @@ from tests.local.support import PROJECT, client, in_thread, until
 @contextlib.asynccontextmanager
 async def database_in(folder: Path, said: list[str]) -> AsyncIterator[EmbeddedDynamoDB]:
     """Yields a database on `folder`; its lines are appended to `said`."""
-    binary = embedded_dynamodb.find_program(PROJECT)
+    binary = embedded_aws.find_dynoxide(PROJECT)
     assert binary is not None
     held = lock(folder, wait_s=5)
     database = EmbeddedDynamoDB(folder, binary, held, said.append, said.append)
@@ -115,17 +114,17 @@ def test_what_is_stored_survives_a_clean_end(tmp_path: Path, monkeypatch: pytest
 
 def test_tables_in_two_places_are_named_at_each_start(tmp_path: Path) -> None:
     """A run without the folder's database, and each later run, reports the tables that it cannot read."""
-    assert embedded_dynamodb.unreadable_tables(tmp_path, is_embedded=True) == []
-    assert embedded_dynamodb.unreadable_tables(tmp_path, is_embedded=False) == []
+    assert embedded_aws.unreadable_tables(tmp_path, is_embedded=True) == []
+    assert embedded_aws.unreadable_tables(tmp_path, is_embedded=False) == []
     database_file = tmp_path / "dynamodb.sqlite"
     database_file.touch()
-    (line,) = embedded_dynamodb.unreadable_tables(tmp_path, is_embedded=False)
+    (line,) = embedded_aws.unreadable_tables(tmp_path, is_embedded=False)
     assert line == f"ALERT: the tables in {database_file} cannot be read without dynoxide: this run uses new ones"
     for _ in range(2):
-        (line,) = embedded_dynamodb.unreadable_tables(tmp_path, is_embedded=True)
+        (line,) = embedded_aws.unreadable_tables(tmp_path, is_embedded=True)
         assert line.startswith(f"ALERT: {tmp_path / 'engine'} has tables of earlier runs without dynoxide, ")
     (tmp_path / "tables-apart").unlink()
-    assert embedded_dynamodb.unreadable_tables(tmp_path, is_embedded=True) == []
+    assert embedded_aws.unreadable_tables(tmp_path, is_embedded=True) == []
 
 
 @pytest.mark.long
@@ -154,7 +153,7 @@ def test_there_is_no_database_on_a_platform_without_a_build(tmp_path: Path, monk
     """On a platform without a build, or if npm installed none, there is no database, and the embedded AWS keeps the
     tables.
     """
-    assert embedded_dynamodb.find_program(PROJECT) is not None
-    assert embedded_dynamodb.find_program(tmp_path) is None
+    assert embedded_aws.find_dynoxide(PROJECT) is not None
+    assert embedded_aws.find_dynoxide(tmp_path) is None
     monkeypatch.setattr(sys, "platform", "sunos")
-    assert embedded_dynamodb.find_program(PROJECT) is None
+    assert embedded_aws.find_dynoxide(PROJECT) is None

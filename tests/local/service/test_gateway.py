@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import urllib3
 
-from handlers.api.problems import Problem
+from handlers.api.answers import Problem
 from local.functions.sandbox import Answer
 from local.listener import Listener, bind
 from local.profiles import profile_files

@@ -16,12 +16,12 @@ from bench.harness import descendants
 from local.aws_endpoints import needs_embedded
 from local.cli import main
 from local.listener import bind
-from local.service import embedded_dynamodb, osls
+from local.service import embedded_aws, osls
 from local.service.backend import Sockets
 from local.service.command import Options, print_welcome
 from local.service.embedded_aws import lock
 from local.service.lifecycle import Service
-from local.service.screen import Screen
+from local.service.live_view import Screen
 from tests import harness
 from tests.harness import free_port
 from tests.local.support import PROJECT, environment, until
@@ -180,7 +180,7 @@ def test_a_start_without_the_database_warns_of_lost_writes(
     own = {"AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:8000"}
     said = []
     for program, variables in ((PROJECT / "dynoxide", {}), (None, {}), (None, own)):
-        monkeypatch.setattr(embedded_dynamodb, "find_program", lambda _, program=program: program)
+        monkeypatch.setattr(embedded_aws, "find_dynoxide", lambda _, program=program: program)
         lines = welcomed(osls.template("test"), variables)
         said.append(warning in lines)
         assert lines[1] == "  Open first     http://127.0.0.1:3000/console  (in a browser: see, start and stop streams)"

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from local.listener import Listener, bind
-from local.service.live_view import ending_of
-from local.service.screen import Screen
+from local.service.live_view import Screen, ending_of
 from local.upstreams.demo_streams import Upstreams
 from states_language.server import Closing
 from tests import harness

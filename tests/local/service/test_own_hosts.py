@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local import host_check
-from local.service import embedded_dynamodb
-from local.user_error import UserError
+from local.options import UserError
+from local.service import embedded_aws
 from tests import harness
 from tests.local.support import PROJECT, client, until
 from tests.local_run import LocalRun
@@ -132,14 +132,14 @@ def test_no_port_of_a_run_serves_another_host_or_origin(service: harness.Service
     process = service.process
     assert process is not None
     service.post("demo")
-    fewest = 5 + (embedded_dynamodb.find_program(PROJECT) is not None)
+    fewest = 5 + (embedded_aws.find_dynoxide(PROJECT) is not None)
     assert until(lambda: len(addresses_of([process.pid, *service.descendants()])) >= fewest)
     addresses = addresses_of([process.pid, *service.descendants()])
     assert [host for host, _ in addresses if not host.startswith("127.")] == []
     checked = 0
     for host, port in addresses:
         if host != "127.0.0.1":
-            assert embedded_dynamodb.find_program(PROJECT) is not None
+            assert embedded_aws.find_dynoxide(PROJECT) is not None
             continue
         for head in (
             f"GET / HTTP/1.1\nHost: rebound.example:{port}",

@@ -18,7 +18,7 @@ from states_language.definition.fields import (
 )
 from states_language.definition.shapes import learn_shape, targets_if_sound
 from states_language.definition.source import Source, copy_as_json, read_definition
-from states_language.definition.substitutions import Substitutions
+from states_language.definition.templates import Substitutions
 from states_language.machine import Machine
 from states_language.scheduling.lanes import give_way
 from states_language.states.base import Line, State, States

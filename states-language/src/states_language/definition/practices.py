@@ -17,7 +17,7 @@ from states_language.definition.fields import child_pointer
 from states_language.definition.load import load
 from states_language.definition.pointers import Key, lines_in, lines_of, transitions
 from states_language.definition.source import Source, read_definition
-from states_language.definition.substitutions import Substitutions
+from states_language.definition.templates import Substitutions
 from states_language.history import EVENT_LIMIT
 
 EVENTS_OF_A_TASK = 3

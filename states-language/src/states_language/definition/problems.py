@@ -15,7 +15,7 @@ from states_language.definition.fields import DefinitionError
 from states_language.definition.load import load
 from states_language.definition.pointers import Key, Place, keys, locate, transitions, value_at
 from states_language.definition.source import Source, copy_as_json, read_definition
-from states_language.definition.substitutions import Substitutions
+from states_language.definition.templates import Substitutions
 
 MOST = 200
 """How many problems of one definition are listed at most."""

@@ -18,8 +18,15 @@ from typing import Any
 import yaml
 
 from states_language.definition.fields import DefinitionError
-from states_language.definition.substitutions import Substitutions, check_templatefile, fill_in, names_left
-from states_language.definition.templates import ObjectWithDuplicate, Template, is_template
+from states_language.definition.templates import (
+    ObjectWithDuplicate,
+    Substitutions,
+    Template,
+    check_templatefile,
+    fill_in,
+    is_template,
+    names_left,
+)
 from states_language.values import Duplicate, compact, count_values, parse_json, unique_members_hook
 
 Source = Mapping[str, Any] | str | os.PathLike[str]

@@ -13,8 +13,8 @@ from typing import Any
 
 from states_language.branch import Branch
 from states_language.clock import uuid4
-from states_language.distributed.distribution import Distribution
 from states_language.distributed.report import FormerExecution, MapRunReport
+from states_language.distributed.result_writer import Distribution
 from states_language.execution import Execution
 from states_language.failures import EvaluationError, StateError
 from states_language.history import failure_details

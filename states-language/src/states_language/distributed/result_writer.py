@@ -4,15 +4,17 @@ Invariant: the manifest, which names the files, is written last. Source: AWS Ste
 "ResultWriter (Map)".
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from states_language.branch import Branch
 from states_language.definition.fields import Fields
-from states_language.distributed.item_reader import call_s3
+from states_language.distributed.item_reader import Batcher, Reader, call_s3
 from states_language.distributed.report import ChildExecution, MapRunReport
 from states_language.failures import StateError
+from states_language.machine import Machine
 from states_language.scheduling.lanes import take_turn
-from states_language.states.amounts import compile_filler
+from states_language.states.amounts import NumberField, compile_filler
 from states_language.timestamps import format_timestamp
 from states_language.values import compact
 
@@ -98,3 +100,20 @@ def _describe_in_full(execution: ChildExecution, run: MapRunReport) -> dict[str,
     if execution.status == "SUCCEEDED":
         return {**result, "Output": execution.output_text, "OutputDetails": {"Included": True}}
     return {**result, "Error": execution.error or "", "Cause": execution.cause or ""}
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """The fields. machine: what each execution runs. express: whether each is an Express one.
+
+    tolerated_count, tolerated_share: how many items, or how many percent of them, may fail; none if both are absent.
+    """
+
+    machine: Machine
+    express: bool
+    label: str | None
+    tolerated_count: NumberField
+    tolerated_share: NumberField
+    reader: Reader | None
+    batcher: Batcher | None
+    writer: Writer | None

@@ -12,11 +12,10 @@ from typing import Any
 from states_language.jsonata import library
 from states_language.jsonata.bounds import DEEPEST_FUNCTIONS, SHORT, TOO_DEEP, Bounds, Exceeded, Limits, on_new_stack
 from states_language.jsonata.leaf_nodes import PLAIN
-from states_language.jsonata.library import Functions, JException, Utils
+from states_language.jsonata.library import Functions, JException, Utils, check_arguments
 from states_language.jsonata.node_functions import UNCHANGED_ERRORS, node_function, truth
 from states_language.jsonata.numbers import calculate, to_text
 from states_language.jsonata.patterns import call_pattern
-from states_language.jsonata.signatures import check_arguments
 from states_language.values import count_values, to_utf16_units
 
 _SMALL = 2**31

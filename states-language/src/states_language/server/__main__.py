@@ -34,8 +34,8 @@ from states_language.server import (
     settle,
 )
 from states_language.server.http_task import Connection, by_name
-from states_language.server.serving import HOST, serve_application
 from states_language.server.stack import template_machines
+from states_language.server.threaded import HOST, serve_application
 from states_language.tasks.calls import Perform
 from states_language.tasks.lambdas import Functions
 from states_language.tasks.stubs import Answer, answer_name

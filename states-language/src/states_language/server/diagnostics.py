@@ -10,14 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from states_language import DefinitionError, Machine, problems
-from states_language.definition.fields import child_pointer
+from states_language.definition.fields import JSONATA, child_pointer
 from states_language.definition.load import TYPES, load_deployed
-from states_language.definition.pointers import Found, keys, states_of, value_at
+from states_language.definition.pointers import LINES, Found, keys, states_of, value_at
+from states_language.jsonata.evaluation import compile_query, is_query
+from states_language.jsonata.functions import functions_frame
+from states_language.jsonpath.expressions import Call, Expression, compile_expression
+from states_language.jsonpath.selection import Path
 from states_language.server.definition_reader import BoundedCache
 from states_language.server.json_messages import message_and_place
 from states_language.server.requests import Refusal
 from states_language.server.sdk import is_action
-from states_language.server.variable_references import variable_references
 from states_language.tasks.resources import Resource, read_resource, unrecognized_message
 from states_language.values import parse_json, unique_members_hook
 
@@ -216,3 +219,43 @@ _NOT_EXPRESS = {
 def _error(code: str, message: str, location: str | None = None) -> dict[str, str]:
     diagnostic = {"severity": "ERROR", "code": code, "message": message}
     return diagnostic if location is None else diagnostic | {"location": location}
+
+
+_TEMPLATES = ("Parameters", "ResultSelector", "ItemSelector", "BatchInput", "Assign", "Credentials")
+_OTHERS = (*LINES, "Branches", "Result", "ResultPath")
+
+
+def variable_references(definition: dict[str, Any]) -> dict[str, list[str]]:
+    """Returns the names of the variables by the name of the state that reads them; both in their order."""
+    functions, found = functions_frame(lambda: 0, lambda: 0.0), {}
+    for path, state in states_of(definition):
+        fields = {name: value for name, value in state.items() if name not in _OTHERS}
+        is_jsonata = state.get("QueryLanguage", definition.get("QueryLanguage")) == JSONATA
+        names = set(_names_in_queries(fields) if is_jsonata else _names_in_paths(fields, template=False))
+        if read := sorted(name for name in names if not is_jsonata or functions.lookup(name) is None):
+            found[str(path[-1])] = read
+    return found
+
+
+def _names_in_paths(value: Any, *, template: bool) -> Iterator[str]:
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, member in members:
+        name = str(key)
+        if isinstance(member, str) and (name.endswith(".$") if template else name.endswith(("Path", "Variable"))):
+            yield from _names_read(compile_expression(member))
+        else:
+            yield from _names_in_paths(member, template=template or name in _TEMPLATES)
+
+
+def _names_read(expression: Expression) -> Iterator[str]:
+    if isinstance(expression, Path) and expression.variable is not None:
+        yield expression.variable
+    for argument in expression.arguments if isinstance(expression, Call) else ():
+        yield from _names_read(argument)
+
+
+def _names_in_queries(value: Any) -> Iterator[str]:
+    if is_query(value):
+        yield from compile_query(value, "/", in_catcher=True).free_names
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _names_in_queries(part)

@@ -35,7 +35,7 @@ from states_language.server.map_runs import trim
 from states_language.server.requests import Refusal, check_name, read_input
 from states_language.server.skipping_clock import SkippingClock
 from states_language.server.versions import split_qualifier
-from states_language.tasks.mocks import MockError
+from states_language.tasks.stubs import MockError
 from states_language.values import Document, has_more_values, is_equal, parse_external_json
 
 LARGE_PART = 20_000

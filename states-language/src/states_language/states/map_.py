@@ -10,10 +10,9 @@ from typing import Any, cast
 
 from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields
-from states_language.distributed.distribution import Distribution
 from states_language.distributed.item_reader import Batcher, Reader
 from states_language.distributed.map_run import MapRun
-from states_language.distributed.result_writer import Writer
+from states_language.distributed.result_writer import Distribution, Writer
 from states_language.failures import EvaluationError, QueryFailure
 from states_language.jsonata.evaluation import is_query
 from states_language.jsonata.query_flow import QueryFlow, Template, states_variable

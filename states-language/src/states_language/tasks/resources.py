@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from states_language.definition.substitutions import PLACEHOLDER, fill_in
+from states_language.definition.templates import PLACEHOLDER, fill_in
 from states_language.failures import TaskFailure
 from states_language.values import compact, parse_json
 

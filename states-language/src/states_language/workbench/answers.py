@@ -18,8 +18,17 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from states_language.tasks.lambdas import Function
-from states_language.tasks.mocks import MockConfig, MockError, read_mocks
-from states_language.tasks.stubs import ECHO, YEAR_MS, Answer, Behaviour, InTurn, in_turn
+from states_language.tasks.stubs import (
+    ECHO,
+    YEAR_MS,
+    Answer,
+    Behaviour,
+    InTurn,
+    MockConfig,
+    MockError,
+    in_turn,
+    read_mocks,
+)
 from states_language.workbench import files
 from states_language.workbench.files import Mistake
 

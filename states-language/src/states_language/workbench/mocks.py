@@ -14,8 +14,7 @@ from typing import Any
 from states_language import Machine
 from states_language.definition.pointers import states_of
 from states_language.tasks.calls import Whole
-from states_language.tasks.mocks import MockConfig
-from states_language.tasks.stubs import Behaviour, Mock, format_attempts
+from states_language.tasks.stubs import Behaviour, Mock, MockConfig, format_attempts
 from states_language.values import compact, cut
 from states_language.workbench import answers, files
 from states_language.workbench import run as runs
