@@ -34,9 +34,9 @@ from local.api_client.http_client import Api
 from local.checkout import ROOT
 from local.costs import model, month, prices
 from local.listener import HOST, port_of
-from local.options import UserError
 from local.service import osls
 from local.service.lifecycle import Service
+from local.terminal import UserError
 
 # The API only knows the shipped profiles, so it has one of their names.
 STAGE, PROFILE = "fleet", "demo-log"

@@ -11,7 +11,7 @@ import sys
 import time
 
 from bench.harness import Row, parse_options, run, show, summary
-from local.options import UserError
+from local.terminal import UserError
 from streamkeeper import Client, StreamkeeperError
 
 _RUNS_S = 60

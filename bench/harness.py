@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from local.checkout import ROOT
-from local.options import UserError
-from local.printable import NO_TERMINAL_COLUMNS, align_table
+from local.terminal import NO_TERMINAL_COLUMNS, UserError, align_table
 
 T = TypeVar("T")
 Row = dict[str, Any]

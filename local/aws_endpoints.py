@@ -21,8 +21,8 @@ from botocore.utils import is_valid_endpoint_url
 
 from handlers.dynamodb.client import DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer
-from local.options import UserError
 from local.template import REGION
+from local.terminal import UserError
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -6,7 +6,7 @@ Invariant: below ROOT every file has the same path in both.
 
 from pathlib import Path
 
-from local.options import UserError
+from local.terminal import UserError
 
 # The folder with handlers/, local/ and the others.
 CODE = Path(__file__).resolve().parent.parent

@@ -17,8 +17,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from local.garbage_collection import no_garbage_collection
-from local.options import UserError
-from local.printable import accept_any_text, printable_lines
+from local.terminal import UserError, accept_any_text, printable_lines
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141

@@ -6,7 +6,7 @@ Invariant: it is made from the parsers that read the arguments, so it offers exa
 import argparse
 from typing import Any
 
-from local.options import WrappedHelp
+from local.terminal import WrappedHelp
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -16,8 +16,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from local import stages
 from local.aws_endpoints import OWN_KEYS
 from local.listener import HOST
-from local.options import UserError, read_port
 from local.template import REGION
+from local.terminal import UserError, read_port
 
 TRIES, TRIES_HERE = 4, 2
 # Twice the number of threads that send requests at once (local/backup).

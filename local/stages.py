@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from local import checkout, settings_schema
-from local.options import UserError
+from local.terminal import UserError
 from states_language import DefinitionError
 from states_language.definition.source import parse_data
 

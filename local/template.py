@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from local.options import UserError
+from local.terminal import UserError
 
 REGION = "us-east-1"
 ACCOUNT = "000000000000"

@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 from local.checkout import ROOT
-from local.options import UserError
 from local.service import osls
+from local.terminal import UserError
 
 STAGE = "local"
 

@@ -14,8 +14,7 @@ from streamkeeper.follower import Checkpoint, FileCheckpoint, Place, follow
 from streamkeeper.following import instants_by_api_clock
 from streamkeeper.instants import NOW, Instant
 from streamkeeper.replies import Gap, Started, Status, Stopped, StreamRow
-from streamkeeper.retrying import Send, Wait, perform, request_steps
-from streamkeeper.transport import Transport, path_of, with_query
+from streamkeeper.transport import Send, Transport, Wait, path_of, perform, request_steps, with_query
 
 # The most entries that the API puts into a page.
 MOST = 1000

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from streamkeeper.event import Event, event_of
 from streamkeeper.exceptions import StreamkeeperError
 from streamkeeper.following import Following, poll_steps
-from streamkeeper.retrying import Outcome, Send, Steps, T, Wait
+from streamkeeper.transport import Outcome, Send, Steps, T, Wait
 
 try:
     import fcntl

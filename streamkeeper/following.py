@@ -14,7 +14,7 @@ from typing import Any
 
 from streamkeeper.exceptions import InvalidRequest, Refused
 from streamkeeper.instants import Instant, http_date, instant, is_ago
-from streamkeeper.retrying import Reply, Send, Steps, Wait, request_steps
+from streamkeeper.transport import Reply, Send, Steps, Wait, request_steps
 
 # How long after its arrival an event may be written, and how often the latest events are read again.
 LATE_MS, AGAIN_MS = 15_000, 10_000

@@ -154,7 +154,7 @@ def test_the_rule_can_fail() -> None:
     assert not allowed("states_language.machine", "timeline.spans")
     assert not allowed("handlers.run.performer", "states_language.clock")
     assert not allowed("timeline.spans", "handlers.errors")
-    assert not allowed("streamkeeper.api", "local.options")
+    assert not allowed("streamkeeper.api", "local.terminal")
     assert not allowed("streamkeeper.api", "handlers.errors")
     assert allowed("handlers.framing.sse", "handlers.connection.lease")
     assert allowed("handlers.profile.parse", "urllib.parse")

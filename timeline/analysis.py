@@ -13,8 +13,7 @@ from typing import Any
 
 from timeline import spans
 from timeline.coverage import Connection, Gap, connected_percent, gaps, overlap_ms
-from timeline.lanes import Event
-from timeline.spans import Row, Span, timestamp_ms
+from timeline.spans import Event, Row, Span, timestamp_ms
 
 EVENTS_LIMIT = 25_000
 """The events of a history at which Step Functions ends a Standard execution (Step Functions quotas)."""

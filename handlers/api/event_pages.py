@@ -18,8 +18,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from handlers.api.answers import JSON, Problem, format_json, to_iso
-from handlers.api.part_places import pattern_with_parts
-from handlers.api.queries import FOR_EVER, Listing, PageRequest
+from handlers.api.queries import FOR_EVER, Listing, PageRequest, pattern_with_parts
 from handlers.connection.inputs import LOG, LONGEST_WAIT_MS, Layout, Order
 from handlers.store.event_items import Entry, StoredEvent
 from handlers.store.event_reader import key_of_position

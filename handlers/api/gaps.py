@@ -15,8 +15,7 @@ from typing import Any
 
 from handlers.api.connection_records import UNHEARD, Connections
 from handlers.api.figures import gap_json, known_gaps
-from handlers.api.part_places import pattern_with_parts
-from handlers.api.queries import Listing, PageRequest
+from handlers.api.queries import Listing, PageRequest, pattern_with_parts
 from handlers.connection import ledger
 from handlers.connection.evidence import UNRECORDED
 from handlers.connection.gap_record import DELIVERED, Gap, Repair, apply_repairs

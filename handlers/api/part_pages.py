@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from handlers.api import part_places
+from handlers.api import queries
 from handlers.api.event_pages import PAGE_BYTES, answer_bytes
 from handlers.api.queries import PageRequest
 from handlers.profile.addresses import tag_of
@@ -58,7 +58,7 @@ def merge_pages(
     `read` returns a part's page, `at` when an entry came, as a text. Each entry says under "stream" which part it is
     of. One without a position, which has not ended, comes last and on the last page.
     """
-    places, size, share = part_places.read_places(request.after), 0, -(-request.limit // len(part_ids))
+    places, size, share = queries.read_places(request.after), 0, -(-request.limit // len(part_ids))
     parts, order_field = [], dict[str, Any]()
     for part_id in part_ids:
         part = _Part(part_id, tag_of(part_id))
@@ -82,7 +82,7 @@ def merge_pages(
         "stream": stream_id,
         **order_field,
         kind: entries,
-        "next": part_places.places_text(places) if is_more else None,
+        "next": queries.places_text(places) if is_more else None,
     }
 
 
@@ -105,7 +105,7 @@ def _page(parts: Sequence[_Part], places: dict[str, str], limit: int) -> list[Pa
         if key > horizon or (is_last and any(one.next is not None for one in parts)):
             break
         behind = places if is_last else places | {part.tag: entry["position"]}
-        shown = entry | {"position": None if is_last else part_places.places_text(behind, part.tag)}
+        shown = entry | {"position": None if is_last else queries.places_text(behind, part.tag)}
         shown |= {"stream": part.stream_id}
         size += answer_bytes(shown)
         if entries and (size > PAGE_BYTES or (len(entries) >= limit and not is_last)):

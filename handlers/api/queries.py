@@ -4,11 +4,14 @@ Invariant: a query is understood whole or not at all; a malformed, unknown or re
 sentence that names it.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+from handlers.profile.addresses import MOST_PARTS, TAG_DIGITS
 from handlers.values import dataclass
 
 _NUMBER = re.compile(r"[0-9]{1,4}")
@@ -143,3 +146,28 @@ def instant_ms(name: str, value: object) -> int | None:
     since = date - datetime(1970, 1, 1, tzinfo=UTC)
     milliseconds = int((match[7] or "0").ljust(3, "0")[:3])
     return (since.days * 86_400 + since.seconds + (second == 60)) * 1000 + milliseconds
+
+
+PARTS = "parts~"
+
+
+def pattern_with_parts(place: str) -> re.Pattern[str]:
+    """Returns the pattern of a stream's own place, or of one in its parts."""
+    return re.compile(rf"{place}|parts(?:~[0-9a-f]{{{TAG_DIGITS}}}(?:{place})){{1,{MOST_PARTS}}}")
+
+
+def read_places(text: str) -> dict[str, str]:
+    """Returns the place in each part, by its tag; none for "", the beginning."""
+    return {one[:TAG_DIGITS]: one[TAG_DIGITS:] for one in text.removeprefix(PARTS).split("~") if one}
+
+
+def places_text(places: Mapping[str, str], first: str = "") -> str:
+    """Returns the text; the part with the tag `first` comes first.
+
+        parts~3f1b9c02001764370000123/000000000001/000000000000~9a77e0c1001764370000456/000000000003/000000000000
+
+    A part is named by its tag (`tag_of` in handlers/profile/addresses.py). Invariant: a part that is not in a place is
+    read from its beginning, and one that the profile no longer has is left out.
+    """
+    tags = sorted(places, key=lambda one: (one != first, one))
+    return PARTS + "~".join(f"{one}{places[one]}" for one in tags) if places else ""

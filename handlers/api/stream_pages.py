@@ -11,8 +11,7 @@ from handlers.api import event_pages, gaps, status_words, views
 from handlers.api.answers import Problem
 from handlers.api.connection_records import Connections
 from handlers.api.control_stage import ApiCall, ControlStage
-from handlers.api.part_places import PARTS
-from handlers.api.queries import PageRequest
+from handlers.api.queries import PARTS, PageRequest
 
 
 def events(stage: ControlStage, call: ApiCall, request: PageRequest, is_late: Callable[[], bool]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from handlers.api import part_places, status_words
+from handlers.api import queries, status_words
 from handlers.api.answers import to_iso
 from handlers.api.connection_records import Connection, Connections, Records
 from handlers.api.figures import coverage
@@ -52,7 +52,7 @@ def latest_place(store: StreamRecords, events_table: str, stream_id: str, parts:
     table, each = Table(store.dynamodb, events_table), parts or (stream_id,)
     layouts = {one: store.layout(one) or Layout() for one in each}
     places = {one: event_reader.place_before_newest(table, one, layouts[one], -(-LATEST // len(each))) for one in each}
-    place = part_places.places_text({tag_of(one): places[one] for one in parts if places[one]})
+    place = queries.places_text({tag_of(one): places[one] for one in parts if places[one]})
     return {"stream": stream_id, "after": (place if parts else places[stream_id]) or None}
 
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from local.api_client.http_client import LOCAL_HOST, Api, exit_status
-from local.options import read_port
-from local.printable import printable_lines, report_if_slow
+from local.terminal import printable_lines, read_port, report_if_slow
 from streamkeeper.exceptions import phrase
 
 if TYPE_CHECKING:

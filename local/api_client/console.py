@@ -3,7 +3,7 @@
 A browser cannot sign, so the page of a stage with `api_auth: iam` cannot be opened by its address. Here each request
 of the page is signed, or given the key, on its way. Invariants: no credential reaches the browser; a request is refused
 unless its path begins with a secret word, new each time, and if it comes from another host's page
-(local/host_check.py); the API's answers are passed on unchanged, except event streams, which are kept open here.
+(local/listener.py); the API's answers are passed on unchanged, except event streams, which are kept open here.
 """
 
 import argparse
@@ -22,13 +22,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from handlers.api.answers import Problem
-from local import host_check
+from local import listener
 from local.api_client import live_tail
 from local.api_client.command import ADDRESS_HELP, ENVIRONMENT, choose_api
 from local.api_client.http_client import Api, exit_status, new_session
 from local.listener import HOST, Listener, bind
-from local.options import UserError, whole_number
-from local.printable import printable
+from local.terminal import UserError, printable, whole_number
 
 INTERRUPTED = 130
 _DENIED = (401, 403)
@@ -94,10 +93,10 @@ def make_app(api: Api, word: str) -> Starlette:
         try:
             answer = await asyncio.to_thread(api.request, method, target, headers)
         except UserError as mistake:
-            return host_check.problem_response(Problem("unavailable", str(mistake)))
+            return listener.problem_response(Problem("unavailable", str(mistake)))
         if answer.status in _DENIED:
             # With the status of the answer, the page would request a key, which would not help.
-            return host_check.problem_response(
+            return listener.problem_response(
                 Problem("unavailable", f"The API refuses these credentials: {answer.refusal}")
             )
         passed = {name: answer.headers[name] for name in _PASSED if name in answer.headers}

@@ -22,10 +22,9 @@ from botocore.exceptions import BotoCoreError
 from urllib3.util import parse_url
 
 from handlers.aws.lambda_environment import dns_suffix
-from local.options import UserError
+from local.terminal import UserError
 from streamkeeper.exceptions import Refused, StreamkeeperError, Unreachable
-from streamkeeper.retrying import Outcome, Reply, Send
-from streamkeeper.transport import Transport
+from streamkeeper.transport import Outcome, Reply, Send, Transport
 
 if TYPE_CHECKING:
     from botocore.session import Session

@@ -18,11 +18,10 @@ from handlers.profile.addresses import ProfileError
 from handlers.profile.columns_field import Column, columns_of_profile
 from handlers.profile.parse import parse
 from local.archive.run import Archive, end_of_settled_hours
-from local.options import UserError, whole_number
-from local.printable import printable, report_if_slow
 from local.profiles import folders
 from local.profiles.profile_files import placeholders, read_profile_text
 from local.streams import api_session
+from local.terminal import UserError, printable, report_if_slow, whole_number
 from streamkeeper.archive_places import place_at
 from streamkeeper.exceptions import InvalidRequest
 from streamkeeper.instants import NOW

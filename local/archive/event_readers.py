@@ -11,16 +11,16 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from handlers.api import event_pages, part_places
+from handlers.api import event_pages, queries
 from handlers.api.queries import FOR_EVER, PageRequest
 from handlers.connection.inputs import Layout
 from handlers.profile.addresses import tag_of
 from handlers.redrive.redriving import Stage
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
-from local.options import UserError
 from local.profiles import folders, profile_files
 from local.streams.api_session import ApiSession
+from local.terminal import UserError
 from streamkeeper.bulk import Page, api_instant, instant_ms
 from streamkeeper.following import instants_by_api_clock
 from streamkeeper.instants import NOW, instant
@@ -116,7 +116,7 @@ def _merge_parts(parts: Mapping[str, Iterator[dict[str, Any]]]) -> Iterator[dict
     every, places = (with_sort_key(*one) for one in enumerate(parts)), dict[str, str]()
     for _, _, part_id, event in heapq.merge(*every, key=lambda one: one[:2]):
         places[tag_of(part_id)] = event["position"]
-        yield event | {"position": part_places.places_text(places, tag_of(part_id)), "stream": part_id}
+        yield event | {"position": queries.places_text(places, tag_of(part_id)), "stream": part_id}
 
 
 def reader_of_stage(name: str) -> TableReader:

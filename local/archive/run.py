@@ -22,7 +22,7 @@ from handlers.api.verdict import plural
 from handlers.profile.columns_field import Column
 from local.archive import columns
 from local.archive.columns import ColumnTable
-from local.options import UserError, explain_os_errors
+from local.terminal import UserError, explain_os_errors
 from streamkeeper import dataframes
 from streamkeeper.archive_places import Place
 from streamkeeper.bulk import HOUR_MS, Page, Tables, api_instant, folder_of, instant_ms, state_of

@@ -27,8 +27,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from handlers.dynamodb.client import decode_binary, encode
 from handlers.store.typed_values import Item
 from local.backup.stream_source import NotRestored
-from local.options import UserError
 from local.stage_clients import TRIES, make_client, region_of_environment
+from local.terminal import UserError
 from streamkeeper.archive_places import Bucket, Folder, Place, names_at
 from streamkeeper.exceptions import InvalidRequest
 

@@ -28,7 +28,7 @@ from local.backup.archive import (
     unpack_items,
 )
 from local.backup.stream_source import Tables, should_be_connected
-from local.options import UserError
+from local.terminal import UserError
 
 # A part is in memory both as items and compressed.
 PART_ITEMS, PART_BYTES = 5_000, 8 * 1024 * 1024

@@ -20,12 +20,10 @@ from handlers.fleet.fleet_document import Pattern
 from handlers.store.typed_values import instant_text, read_text
 from local.backup.archive import FinishedBackup, files_at
 from local.backup.backup_writer import BackupWriter
-from local.backup.stage_places import FORMS, HERE, Place, open_place
 from local.backup.stream_move import StreamMove, start_copied_stream
 from local.backup.stream_restore import RestoreCounts, StreamRestore
-from local.backup.stream_source import NotRestored, Source, Tables
-from local.options import UserError, WrappedHelp
-from local.printable import printable, report_if_slow
+from local.backup.stream_source import FORMS, HERE, NotRestored, Place, Source, Tables, open_place
+from local.terminal import UserError, WrappedHelp, printable, report_if_slow
 
 VERBS = ("backup", "restore", "move")
 DONE, REFUSED = 0, 1

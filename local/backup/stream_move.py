@@ -15,9 +15,8 @@ from handlers.fleet.request_pacing import Outcome, start_stream
 from handlers.store import control_record
 from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import Item, instant_text, read_text
-from local.backup.stage_places import Place
 from local.backup.stream_restore import RestoreCounts, StreamRestore, running_execution
-from local.backup.stream_source import NotRestored, Tables
+from local.backup.stream_source import NotRestored, Place, Tables
 
 # A connection leaves after some reads of the lease; a machine in a back-off takes longer.
 LET_GO_S, CLAIMED_S = 300.0, 60.0

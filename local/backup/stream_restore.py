@@ -41,8 +41,7 @@ from handlers.store.typed_values import (
     size_bytes,
 )
 from local.backup.backup_writer import count_events
-from local.backup.stage_places import Place
-from local.backup.stream_source import NotRestored, Source, Tables, fencing_token_of
+from local.backup.stream_source import NotRestored, Place, Source, Tables, fencing_token_of
 
 # Attributes of the execution, the group and the deployment that kept the stream, or of an earlier copy.
 _PLACE_ATTRIBUTES = (

@@ -23,8 +23,7 @@ from local.chaos.group_schedule import generate
 from local.chaos.schedule import STORES
 from local.chaos.simulate import Result, run_schedule, shrink
 from local.chaos.stream_rules import COUNTED
-from local.options import whole_number
-from local.printable import join_items
+from local.terminal import join_items, whole_number
 
 INTERRUPTED = 130  # the exit status that a shell gives a command that SIGINT ended
 # A run leaves little garbage in cycles; Python's usual collections would cost a tenth of the time.

@@ -15,22 +15,26 @@ from typing import Any, cast
 
 from handlers.api.verdict import plural
 from local import garbage_collection, stages
-from local.compare import backoff_kinds, checkpoints, fault_kinds, function_lifetimes
+from local.compare import backoff_kinds, checkpoints, fault_kinds, strategy_world
 from local.compare.strategies import STRATEGIES, Strategy
 from local.compare.strategy_world import StrategyResult
 from local.costs import prices
 from local.costs.prices import Prices
 from local.history.pictures import check_path, write_picture
-from local.options import UserError, WrappedHelp, read_choice, read_number, whole_number
-from local.printable import (
+from local.simulation.scenario import POLICIES, Policy, Scenario, Upstream
+from local.terminal import (
     NO_TERMINAL_COLUMNS,
+    UserError,
+    WrappedHelp,
     align_table,
     encodable_picture,
     print_line,
+    read_choice,
+    read_number,
     report_if_slow,
     terminal_columns,
+    whole_number,
 )
-from local.simulation.scenario import POLICIES, Policy, Scenario, Upstream
 from timeline import svg
 
 INSTALL = "`pip install --no-deps aws-durable-execution-sdk-python aws-durable-execution-sdk-python-testing`"
@@ -137,7 +141,7 @@ def _strategies(arguments: argparse.Namespace) -> int:
     chosen, title = _choose_strategies(arguments.strategy), heading(source, arguments.faults)
     memory_mb, life = (
         source.settings["memory_mb"],
-        function_lifetimes.shortest_lifetime(source.settings["function_timeout_s"]),
+        strategy_world.shortest_lifetime(source.settings["function_timeout_s"]),
     )
     listed = life.replace_prices(plain, memory_mb)
     results = [life.add_instances(result, plain) for result in _run_strategies(chosen, source)]
@@ -159,7 +163,7 @@ def _strategies(arguments: argparse.Namespace) -> int:
     shown = [*textwrap.wrap(title, columns), "", *align_table(table_rows(found), columns)]
     if before:
         shown += ["", f"with functions of {svg.duration(LIMIT_S)} → with these:", ""]
-        shown += [*align_table(function_lifetimes.table_of_changes(found, before), columns), ""]
+        shown += [*align_table(strategy_world.table_of_changes(found, before), columns), ""]
         shown += [line for note in life.notes() for line in textwrap.wrap(note, columns)]
     print(encodable_picture(sys.stdout.encoding, "\n".join(shown)))
     return 0

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from local.options import UserError
 from local.simulation.scenario import Scenario, Upstream, Window, faults_of
+from local.terminal import UserError
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 SILENCE_MS, REFUSED_MS = 5 * MINUTE_MS, MINUTE_MS

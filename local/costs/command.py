@@ -13,8 +13,7 @@ from local.costs import model, month, prices, repair_costs, stage_costs
 from local.costs.model import PARTITION_UNITS, Costs, Load, stage_usd
 from local.costs.month import MonthUsage
 from local.costs.prices import HOURS, Prices
-from local.options import UserError, read_choice, read_number, whole_number
-from local.printable import print_line, report_if_slow
+from local.terminal import UserError, print_line, read_choice, read_number, report_if_slow, whole_number
 
 STORES, ORDERS, ARRIVALS = ("items", "log"), ("index", "none"), ("random", "clock")
 # What a counted run can store within seconds; an item holds 400 KB.

@@ -19,8 +19,8 @@ from local.costs.counted_run import NAMES, CountedStream, RunCounts, count, coun
 from local.costs.month import MonthUsage, MonthUsages
 from local.costs.prices import HOURS, MILLION, MONTH_S, Prices
 from local.costs.steady_upstream import KEEP_RULE, TICK_MS
-from local.options import UserError
 from local.simulation.scenario import Scenario
+from local.terminal import UserError
 
 # A length with four or five handovers.
 RUN_S = 3_600

@@ -26,11 +26,10 @@ from local.doctor import fleet_checks, stage_checks
 from local.doctor.account_facts import LOCAL_SERVICES, Account, Facts, collect_facts
 from local.doctor.findings import Finding, NoAnswer, State
 from local.doctor.stage_template import DeployedStage, read_deployed_stage, read_local_stage
-from local.options import UserError, read_port
-from local.printable import print_line, printable, report_if_slow
 from local.stage_clients import client_factory_of, connect_to_stage
 from local.streams import api_session
 from local.streams.api_session import ApiSession
+from local.terminal import UserError, print_line, printable, read_port, report_if_slow
 from streamkeeper.exceptions import NotFound, Refused
 from streamkeeper.transport import path_of
 

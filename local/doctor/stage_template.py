@@ -14,9 +14,9 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from local import stages
-from local.options import UserError
 from local.service import osls
 from local.template import Resources
+from local.terminal import UserError
 
 
 @dataclass(frozen=True, slots=True)

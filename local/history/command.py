@@ -19,13 +19,21 @@ from typing import Any
 from handlers.api.verdict import plural
 from handlers.connection.gap_record import REPAIRED
 from local.api_client.command import ADDRESS_HELP
-from local.history import group, sources
+from local.history import group
 from local.history.group import GroupStreams
 from local.history.pictures import check_path, write_picture
 from local.history.timeline import cost_usd
-from local.options import UserError, WrappedHelp, whole_number
-from local.printable import encodable_picture, printable, printable_lines, report_if_slow, terminal_columns
 from local.streams import api_session
+from local.terminal import (
+    UserError,
+    WrappedHelp,
+    encodable_picture,
+    printable,
+    printable_lines,
+    report_if_slow,
+    terminal_columns,
+    whole_number,
+)
 from timeline import picture, svg
 from timeline.analysis import EVENTS_LIMIT, RUNNING, SUCCEEDED, Analysis, Execution, analyse
 from timeline.coverage import Gap, gap_ms
@@ -76,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("Give either files with histories or --execution ARN.")
     arns = list(dict.fromkeys(arguments.execution or []))
     with report_if_slow("reading the history …"):
-        read = [sources.read_execution(arn) for arn in arns] or sources.read_files(arguments.files)
+        read = [group.read_execution(arn) for arn in arns] or group.read_files(arguments.files)
         found = analyse(read, now_ms=time.time_ns() // 1_000_000 if arns else None)
     origin_ms = min(timestamp_ms(history[0]) for _, history in read)
     if arguments.stream:

@@ -19,13 +19,13 @@ from typing import Protocol
 
 from handlers.api.verdict import plural
 from local.costs import prices
-from local.history import sources
+from local.history import group
 from local.replay.command import replay
 from local.simulation import scenario
 from local.simulation.virtual_stage import STAGE
 from timeline.analysis import analyse
 from timeline.coverage import Connection, Gap
-from timeline.lanes import Event
+from timeline.spans import Event
 
 MOST_SHOWN = 5
 
@@ -101,7 +101,7 @@ def timeline_of(source: HasHistory | Sequence[Event] | str | os.PathLike[str]) -
         return (
             _timeline_of_scenario(path)
             if path.suffix in (".yml", ".yaml")
-            else _timeline_of_histories(sources.read_files([path]))
+            else _timeline_of_histories(group.read_files([path]))
         )
     events: Sequence[Event] = source.history if hasattr(source, "history") else source
     return _timeline_of_histories([("history", events)])

@@ -30,8 +30,7 @@ from handlers.aws.lambda_environment import now_ms
 from handlers.errors import StoreUnavailable
 from local.aws_endpoints import is_origin
 from local.metrics.collector import Collector, Sample
-from local.options import UserError
-from local.printable import suppress_failures
+from local.terminal import UserError, suppress_failures
 
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _CUMULATIVE = 2

@@ -21,11 +21,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from local.aws_endpoints import credential_of, endpoint_variables
-from local.options import UserError
 from local.permissions import needs
 from local.permissions.needs import Need, Role
 from local.stack import Function
 from local.template import ACCOUNT
+from local.terminal import UserError
 from states_language import TaskCall, TaskFailure
 from states_language.server import Refusal, sdk
 

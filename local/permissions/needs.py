@@ -13,8 +13,8 @@ from functools import cache
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from local.options import UserError
 from local.template import ACCOUNT, REGION, Resources
+from local.terminal import UserError
 
 _ELEMENTS = {"Sid", "Effect", "Action", "Resource"}
 # Where osls writes the role of a function, a machine or an integration.

@@ -9,7 +9,7 @@ from pathlib import Path
 from handlers.profile.addresses import ProfileError
 from handlers.profile.tls_field import Trust
 from handlers.tls import check_trust
-from local.options import UserError
+from local.terminal import UserError
 
 
 def add(parser: argparse.ArgumentParser) -> None:

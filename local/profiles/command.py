@@ -20,11 +20,10 @@ from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
 from handlers.tls import check_trust
 from handlers.upstream.address_policy import numeric_refusal
-from local.options import UserError
-from local.printable import printable
 from local.profiles import advice, folders, new
 from local.profiles.address_probe import read_seconds
 from local.profiles.profile_files import placeholders, read_profile_text
+from local.terminal import UserError, printable
 
 
 def add(subparsers: Any) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from handlers.profile.checked_fields import did_you_mean
 from local.checkout import IS_CHECKOUT, ROOT
-from local.options import UserError
+from local.terminal import UserError
 
 VARIABLE, DEFAULT = "STREAMKEEPER_PROFILES", "profiles"
 SHIPPED = ROOT / "env" / "streams"

@@ -26,11 +26,10 @@ from handlers.framing.events import parse_json
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.parse import parse
 from handlers.upstream.socket_response import SWITCHED
-from local.options import UserError, explain_os_errors
-from local.printable import printable, report_if_slow
 from local.profiles import address_probe, certificates, folders, key_search
 from local.profiles.address_probe import ProbedAddress, ProbeResult, probe, read_seconds
 from local.profiles.profile_files import quote, to_toml
+from local.terminal import UserError, explain_os_errors, printable, report_if_slow
 
 _CREDENTIAL = "; if it requires a credential, write ${secret:NAME} into the address, or see docs/profiles.md (or --eks)"
 _ADVICE = {

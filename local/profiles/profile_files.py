@@ -16,8 +16,8 @@ from handlers.api import known_profiles
 from handlers.api.answers import Problem
 from handlers.profile.addresses import ProfileError, check_stream_id, part_ids
 from handlers.profile.parse import parse
-from local.options import UserError, explain_os_errors
 from local.settings_schema import schema
+from local.terminal import UserError, explain_os_errors
 
 # A variable is an address that the function knows; a file is valid even if it is not set here.
 _VARIABLE = re.compile(r"\$\{(UPSTREAM_[A-Z0-9_]+)\}")

@@ -13,7 +13,7 @@ from handlers.repair.gap_edges import is_named
 from handlers.repair.pages import BadPage, is_end, numbered, page_request
 from handlers.repair.pages import read as read_page
 from handlers.repair.walking import PATIENT_S, PATIENT_TIMES
-from local.printable import printable
+from local.terminal import printable
 
 # The request lies between an event at each end, and something must lie between them.
 LEAST_EVENTS = 3

@@ -41,11 +41,10 @@ from handlers.run.refresh_tokens import RefreshTokens
 from handlers.tls import check_trust
 from handlers.upstream.reader import Upstream
 from local import stages
-from local.options import UserError, read_port
-from local.printable import printable, terminal_columns, truncate, width_of
 from local.profiles import advice, folders
 from local.profiles.profile_files import placeholders, read_profile_text, split_stream_argument
 from local.profiles.socket_conversation import SocketConversation
+from local.terminal import UserError, printable, read_port, terminal_columns, truncate, width_of
 from local.upstreams.behaviours import BEHAVIOURS
 from local.upstreams.provider_player import point_to_player, serve_providers
 

@@ -19,10 +19,9 @@ from handlers.errors import StoreUnavailable
 from handlers.redrive.redriving import LEFT, RUNS, Outcome, Redrive
 from handlers.redrive.restore import KNOWN
 from local.api_client.command import ADDRESS_HELP
-from local.options import UserError
-from local.printable import printable, report_if_slow
 from local.redrive.stage import connect_redrive_stage
 from local.streams import api_session
+from local.terminal import UserError, printable, report_if_slow
 from streamkeeper.transport import path_of
 
 

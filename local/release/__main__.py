@@ -25,10 +25,10 @@ from typing import Any
 
 from handlers.api.verdict import plural
 from local import stages
-from local.options import UserError, explain_os_errors
 from local.release import release_template, variants
 from local.service import osls
 from local.stages import ROOT
+from local.terminal import UserError, explain_os_errors
 
 _FILE = re.compile(r"streamkeeper-.+\.(zip|template\.json)|CHANGES\.md|SHA256SUMS")
 _COMMENT = re.compile(r"(?m)^(\w+):.*?  # (.+?)(?:; read (?:by|when) [^\n]*)?$")

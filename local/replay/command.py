@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from local import garbage_collection, stages
-from local.printable import encodable_picture, printable_lines, report_if_slow, terminal_columns
 from local.simulation import scenario
 from local.simulation.scenario import Scenario
 from local.simulation.started_executions import VirtualExecutions
 from local.simulation.virtual_sandbox import VirtualSandbox
 from local.simulation.virtual_stage import INPUT, STAGE, VirtualStage, machine_in
+from local.terminal import encodable_picture, printable_lines, report_if_slow, terminal_columns
 from states_language import Execution
 from timeline import picture, spans
 from timeline.coverage import Connection, Deliveries, Gap, deliveries, gaps, overlap_ms

@@ -14,12 +14,11 @@ from handlers.profile.parse import parse
 from local.costs import prices
 from local.costs.command import MOST_BYTES, MOST_EVENTS_PER_S, MOST_STREAMS
 from local.costs.model import stage_usd
-from local.options import UserError, WrappedHelp, read_choice, read_number, whole_number
-from local.printable import print_line
 from local.profiles import folders
 from local.profiles.profile_files import placeholders, read_profile_text
 from local.scale.fleet import REGIONS
 from local.scale.planning import MOST_FLUSH_S, Plan, PlanRequest, make_plan
+from local.terminal import UserError, WrappedHelp, print_line, read_choice, read_number, whole_number
 
 PER_S = {"s": 1, "min": 60, "h": 3_600, "day": 86_400}
 _RATE = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?)/(s|min|h|day)")

@@ -19,9 +19,9 @@ from local import settings_schema
 from local.costs import model, month, stage_costs
 from local.costs.model import PARTITION_UNITS, Costs, Load, Usage
 from local.costs.prices import Prices
-from local.printable import report_if_slow
 from local.scale.fleet import Limit, cycle_of, limits_of_day, quota_in_region, read_quotas, scaled_day
 from local.simulation.scenario import Scenario
+from local.terminal import report_if_slow
 
 # From 1,769 MB on a function has a full core, and one thread decodes, so more is useless.
 MEMORY_MB = (128, 256, 512, 1024, stage_costs.MB_PER_CORE)

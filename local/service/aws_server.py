@@ -32,11 +32,11 @@ from states_language.values import parse_external_json
 _TARGET = "AWSStepFunctions."
 # Headers that belong to one connection. Source: RFC 9110, section 7.6.1.
 _HOP_BY_HOP = {"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "proxy-connection"}
-# A browser's headers about a page, which were checked on arrival (host_check); the next service has another port.
+# A browser's headers about a page, which were checked on arrival (`host_refusal`); the next service has another port.
 _PAGE_HEADERS = {"origin", "sec-fetch-site"}
 _METHODS = ["GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS"]
 _INVOKE_TYPES = ("RequestResponse", "Event", "DryRun")
-# A link that a person follows is sent like a typed address (host_check), without this header.
+# A link that a person follows is sent like a typed address (`host_refusal`), without this header.
 _UNSIGNED_ACTION = "A GET with an Action must be signed in the header Authorization."
 _FORM = "application/x-www-form-urlencoded"
 _MESSAGES = ("message", "Message", "error")

@@ -19,10 +19,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from local.aws_endpoints import Endpoints, needs_dynamodb
 from local.checkout import ROOT
 from local.listener import HOST, port_of
-from local.options import UserError
 from local.service import embedded_aws
 from local.service.embedded_aws import EmbeddedAws, EmbeddedDynamoDB
 from local.stack import Stack
+from local.terminal import UserError
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from handlers.group import GROUP, is_group
 from handlers.store.control_table import Table
 from handlers.store.group_store import OPEN, group_lease
 from handlers.store.typed_values import read_text
-from local.options import whole_number
+from local.terminal import whole_number
 
 SETTING = "STREAMKEEPER_STREAMS"
 STREAMS_PER_CORE = 40

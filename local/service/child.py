@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import IO
 
-from local.options import UserError
+from local.terminal import UserError
 
 _STOP_WITHIN_S = 10.0
 _READY_WITHIN_S = 30.0

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from local import garbage_collection, host_check
+from local import garbage_collection, listener
 from local.aws_endpoints import OWN_KEYS, check_endpoint_variables, needs_embedded
 from local.checkout import IS_CHECKOUT
 from local.listener import HOST, bind, port_of
 from local.metrics import export
-from local.options import read_port
 from local.permissions.guard import RECORD
 from local.profiles import folders, profile_files
 from local.service import capacity, embedded_aws, osls
@@ -29,6 +28,7 @@ from local.service.live_view import Screen
 from local.service.redeploy import Redeployment, delivering_profiles
 from local.stack import Route
 from local.template import REGION
+from local.terminal import read_port
 
 _FORCED = 1
 _ONE_REQUEST_S = 0.5
@@ -50,7 +50,7 @@ def read_options(environment: Mapping[str, str]) -> Options:
     # A bad endpoint or number is reported before anything is started.
     check_endpoint_variables(environment, range(port, port + 3))
     capacity.read(environment)
-    host_check.allowed_hosts(environment)
+    listener.allowed_hosts(environment)
     export.read_target(environment)
     profile_files.check_upstreams(folders.known_profiles(environment).values(), environment)
     return Options(

@@ -18,15 +18,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import IO
 
-from local import host_check
+from local import listener
 from local.checkout import CODE
 from local.listener import HOST, port_of
-from local.options import UserError, explain_os_errors
 from local.service.child import Supervisor
 from local.service.embedded_aws_child import NOT_SAVED
+from local.terminal import UserError, explain_os_errors
 
 _WAIT_FOR_LOCK_S = 15.0
-_PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", host_check.VARIABLE)
+_PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", listener.HOSTS_VARIABLE)
 
 
 def try_lock(folder: Path) -> IO[str] | None:

@@ -17,7 +17,7 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from local import host_check
+from local import listener
 from local.bootstrap import die_with_parent
 from local.listener import Server
 
@@ -122,9 +122,7 @@ async def serve(listening: socket.socket) -> list[str]:
 
     changes = Changes(app)
     # The service forwards requests with their original Host, which has its own port, and without their Origin.
-    server = Server(
-        changes, listening, (), (*host_check.allowed_hosts(os.environ), *host_check.LOOPBACK), lifespan="on"
-    )
+    server = Server(changes, listening, (), (*listener.allowed_hosts(os.environ), *listener.LOOPBACK), lifespan="on")
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.end.set)
     saver, not_saved = Saver(changes), _UnsavedServices()
     saving = asyncio.create_task(saver.run())

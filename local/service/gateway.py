@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as Path
 
 from handlers.api.answers import JSON, Problem
-from local import host_check
+from local import listener
 from local.api_client import live_tail
 from local.service import lambda_proxy
 from local.service.capacity import Room
@@ -179,7 +179,7 @@ class Gateway:
             start = json.loads(render(template, call) if template is not None else body or "{}")
             if problem is not None and is_name(start.get("name") or "-"):
                 # The template accepted it, but its profile is wrong, or has changed since the template was compiled.
-                return host_check.problem_response(problem, context["extendedRequestId"])
+                return listener.problem_response(problem, context["extendedRequestId"])
             if problem is None and "streamId" in path:
                 return await self._start_stream(route, unquote(path["streamId"]), start, call)
             return _integration_response(route, 200, await self._states(START_SYNC, start), call)
@@ -195,7 +195,7 @@ class Gateway:
             if not await asyncio.to_thread(self._room.can_hold, *parts):
                 retry = {"Retry-After": str(_RETRY_AFTER_S)}
                 problem = Problem("full", self._room.refusal, headers=retry)
-                return host_check.problem_response(problem, call.context["extendedRequestId"])
+                return listener.problem_response(problem, call.context["extendedRequestId"])
             answer = await self._states(START_SYNC, start)
         streams = {"streams": {"running": self._room.count_running(), "most": self._room.capacity.most}}
         if isinstance(output := json.loads(answer.get("output", "null")), dict):

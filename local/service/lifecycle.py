@@ -18,15 +18,13 @@ from handlers.connection.lease import LEASE_TTL_READS
 from handlers.repair.work import RepairWork
 from handlers.store.stream_records import StreamRecords
 from handlers.watching.orphan_recovery import StepFunctions as OwnStates
-from local import host_check
 from local.aws_endpoints import Endpoints, needs_dynamodb
 from local.checkout import CODE
 from local.functions.function_pool import FunctionPool
-from local.listener import Listener, port_of
+from local.listener import LOOPBACK, Listener, allowed_hosts, port_of
 from local.metrics import export
 from local.metrics.collector import Collector
 from local.metrics.export import MetricsService
-from local.options import UserError
 from local.permissions import guard
 from local.profiles import folders, profile_files
 from local.service import capacity
@@ -40,6 +38,7 @@ from local.service.live_view import LiveView, Screen
 from local.service.signature_check import SignatureCheck
 from local.service.stream_recovery import StreamRecovery, repair_due_gaps, stream_id_of
 from local.stack import ProxyRoute, Route, read_stack
+from local.terminal import UserError
 from local.upstreams import auth_servers
 from local.upstreams.demo_streams import Upstreams
 from states_language import Machine
@@ -208,11 +207,9 @@ class Service:
         metrics = MetricsService(self._collector(executions), export.read_target(self._environment), self._screen.say)
         gateway.app.routes.insert(0, metrics.route)
         upstreams = Upstreams(lambda client: upstream_listener.reset(client))
-        hosts = host_check.allowed_hosts(self._environment)
+        hosts = allowed_hosts(self._environment)
         # The demonstration streams may be behind a proxy; at the AWS endpoint, the host name may begin with a bucket.
-        upstream_listener = Listener(
-            upstreams.app, self.sockets.upstreams, hosts, host_check.LOOPBACK, has_sockets=True
-        )
+        upstream_listener = Listener(upstreams.app, self.sockets.upstreams, hosts, LOOPBACK, has_sockets=True)
         buckets = f".localhost:{port_of(self.sockets.aws)}"
         aws_listener = Listener(self.edges.guard_endpoint(aws.app), self.sockets.aws, hosts, (buckets,))
         self._listeners = [upstream_listener, aws_listener, Listener(gateway.app, self.sockets.api, hosts)]

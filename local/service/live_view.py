@@ -24,11 +24,11 @@ from handlers.errors import StoreUnavailable
 from handlers.group import is_group
 from handlers.store.stream_records import StreamRecords
 from local.aws_endpoints import Endpoints
-from local.printable import accept_any_text, encodable_picture, printable, printable_lines, suppress_failures
 from local.service.function_failures import Failure, Failures, message_of_cause
 from local.service.group_view import GroupView
 from local.service.stream_recovery import stream_id_of
 from local.service.stream_view import AlertReporter, StreamView, alerts
+from local.terminal import accept_any_text, encodable_picture, printable, printable_lines, suppress_failures
 from states_language.server import Closing, Executions, KnownExecution
 from timeline import picture, spans
 from timeline.coverage import Connection, gaps

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from local import checkout, stages
-from local.options import UserError
+from local.terminal import UserError
 from states_language import DefinitionError, load, read_definition
 
 # All sources of the template. handlers/ is not one, except for the problems that API Gateway answers with: the template

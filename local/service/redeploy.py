@@ -15,11 +15,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from local.options import UserError
-from local.printable import suppress_failures
 from local.service import osls
 from local.service.deployed_code import CODE, STREAMS
 from local.stages import ROOT
+from local.terminal import UserError, suppress_failures
 
 CHECK_EVERY_S = 0.5
 # What ships to Lambda. In the template, profiles only change the names that the API knows, which `deploy_code` does.

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from handlers.profile.checked_fields import FLAG, Fields, Form, choice, integer
-from local.options import UserError
 from local.stages import DERIVED, ROOT, complete, load
+from local.terminal import UserError
 from states_language.workbench import Mistake, data
 
 Policy = Literal["evicts", "tolerates", "forbids"]

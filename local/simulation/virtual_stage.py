@@ -12,10 +12,10 @@ import yaml
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from local import stages
-from local.options import UserError
 from local.simulation.scenario import Scenario
 from local.simulation.scripted_upstream import ScriptedUpstream
 from local.simulation.started_executions import VirtualExecutions
+from local.terminal import UserError
 from states_language import Machine, load
 from states_language.clock import VirtualClock
 

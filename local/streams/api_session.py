@@ -15,14 +15,12 @@ from typing import Any
 from handlers.api.verdict import plural
 from local.api_client.command import ADDRESS_HELP, ENVIRONMENT, choose_api
 from local.api_client.http_client import NO_STREAM, Api, exit_status, explain_client_errors
-from local.options import UserError, WrappedHelp
-from local.printable import printable, report_if_slow
+from local.terminal import UserError, WrappedHelp, printable, report_if_slow
 from streamkeeper import instants
 from streamkeeper.api import pages
 from streamkeeper.exceptions import Refused, is_transient
 from streamkeeper.following import instants_by_api_clock
-from streamkeeper.retrying import JSON, Outcome, Reply, Send, Steps, T, Wait, perform, request_steps
-from streamkeeper.transport import with_query
+from streamkeeper.transport import JSON, Outcome, Reply, Send, Steps, T, Wait, perform, request_steps, with_query
 
 DONE, NOT_RUNNING = 0, 3
 EXITS = {

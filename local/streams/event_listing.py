@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from handlers.api.verdict import plural
-from local.options import UserError, explain_os_errors, whole_number
 from local.streams import api_session
 from local.streams.api_session import DONE
 from local.streams.follow import event_line
 from local.streams.verbs import add_times
+from local.terminal import UserError, explain_os_errors, whole_number
 from streamkeeper import dataframes
 from streamkeeper.transport import path_of
 

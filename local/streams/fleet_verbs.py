@@ -15,10 +15,9 @@ from typing import Any
 
 from handlers.fleet.fleet_document import JSON, LINES, TOML, DocumentError, read
 from local.api_client.http_client import REFUSED
-from local.options import UserError
-from local.printable import printable
 from local.streams import api_session
 from local.streams.api_session import DONE
+from local.terminal import UserError, printable
 from streamkeeper.exceptions import Refused
 
 PATH = "/fleet"

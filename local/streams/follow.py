@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from local.printable import printable
 from local.streams import api_session
+from local.terminal import printable
 from streamkeeper.api import MOST
 from streamkeeper.following import Following, instants_by_api_clock, poll_steps
 from streamkeeper.instants import NOW

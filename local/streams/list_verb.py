@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 
 from handlers.api.verdict import length_words
-from local.printable import pad, printable, wrap_line
 from local.streams import api_session
 from local.streams.api_session import DONE, colour_status
+from local.terminal import pad, printable, wrap_line
 from streamkeeper.following import instants_by_api_clock
 from streamkeeper.instants import NOW
 

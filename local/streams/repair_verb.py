@@ -8,9 +8,9 @@ from typing import Any
 
 from handlers.api.verdict import plural
 from local.costs.repair_costs import cost_usd
-from local.printable import print_line, printable, report_if_slow
 from local.streams import api_session
 from local.streams.api_session import DONE, NOT_RUNNING, gap_period, repair_words
+from local.terminal import print_line, printable, report_if_slow
 from streamkeeper.transport import path_of
 
 POLL_S = 1.0

@@ -12,10 +12,9 @@ from handlers.api.verdict import length_words, plural, with_instant
 from handlers.deliver.sink_commands import COMMANDS
 from handlers.profile.addresses import shown_id, stream_id_problem
 from local.api_client.http_client import NO_STREAM
-from local.options import UserError
-from local.printable import print_line, printable
 from local.streams import api_session, fleet_verbs, list_verb
 from local.streams.api_session import DONE, NOT_RUNNING, colour_status, gap_period, local_time, repair_words
+from local.terminal import UserError, print_line, printable
 from streamkeeper.exceptions import Refused
 from streamkeeper.following import instants_by_api_clock
 from streamkeeper.transport import path_of

@@ -15,9 +15,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.errors import StoreUnavailable
 from handlers.upgrade.upgrade_records import UpgradeRecords
-from local.options import UserError
-from local.printable import printable
 from local.stage_clients import connect_to_stage
+from local.terminal import UserError, printable
 
 SUCCESS, CLEAN, DIRTY = 0, 1, 3
 CHECK_EVERY_S = 2.0

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from local import stages
-from local.options import UserError
+from local.terminal import UserError
 from states_language import workbench
 
 _VARIABLE = "${self:custom."

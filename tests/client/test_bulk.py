@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from local.archive import run
 from local.cli import main
-from local.options import UserError
 from local.simulation.tables import MemoryDynamoDB
+from local.terminal import UserError
 from streamkeeper import Client, InvalidRequest, StreamkeeperError, dataframes
 from streamkeeper.bulk import AHEAD, api_instant, instant_ms, pages_from_tables, side_by_side
 from tests.client.api_server import STREAM as OF_API

@@ -11,8 +11,8 @@ import pytest
 
 from bench.harness import descendants
 from local import stages
-from local.options import UserError
 from local.service import osls
+from local.terminal import UserError
 from tests.deploy.account import Account
 from tests.local.support import until
 from tests.projects import with_settings

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local import settings_schema, stages
-from local.options import UserError
 from local.service import osls
 from local.template import ACCOUNT
+from local.terminal import UserError
 from tests.deploy import node
 from tests.statemachines.connections import definition
 

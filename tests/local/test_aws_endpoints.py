@@ -6,8 +6,8 @@ import pytest
 
 from local.aws_endpoints import Endpoints, needs_dynamodb, needs_embedded, plain_session
 from local.listener import bind, port_of
-from local.options import UserError
 from local.service.command import read_options
+from local.terminal import UserError
 from states_language.server import requests as request_validation
 
 

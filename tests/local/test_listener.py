@@ -8,7 +8,7 @@ import urllib3
 from starlette.types import Receive, Scope, Send
 
 from local.listener import Listener, bind, port_of
-from local.options import UserError
+from local.terminal import UserError
 
 
 def test_an_answer_is_sent_without_waiting_for_an_acknowledgement() -> None:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local.cli import main
-from local.printable import align_table, join_items, print_line, printable, printable_lines, report_if_slow, truncate
 from local.service.live_view import Screen
+from local.terminal import align_table, join_items, print_line, printable, printable_lines, report_if_slow, truncate
 from tests.local.support import PROJECT, until
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[])) | st.text("\x00\x07\x1b[2J\r\n\x9b\u202e\u2028\ud800\udc00ab")
@@ -144,7 +144,7 @@ def test_a_long_wait_is_explained(monkeypatch: pytest.MonkeyPatch, stream: io.St
     monkeypatch.setattr(sys, "stderr", stream)
     with report_if_slow("never", after_s=3600):
         pass
-    monkeypatch.setattr("local.printable.PROGRESS_EVERY_S", 0.001)
+    monkeypatch.setattr("local.terminal.PROGRESS_EVERY_S", 0.001)
     with report_if_slow("waiting", lambda: 1.0, after_s=0):
         assert until(lambda: "left" in stream.getvalue(), 60)
     assert stream.getvalue().splitlines()[:2] == ["streamkeeper: waiting", "streamkeeper: 100% done, about 0 s left"]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from local.options import UserError
 from local.stack import Function, read_stack
+from local.terminal import UserError
 
 URL = "http://127.0.0.1:9/000000000000/jobs"
 

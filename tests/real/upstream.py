@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 from starlette.types import ASGIApp
 
-from local import host_check
-from local.listener import Listener, bind
+from local.listener import LOOPBACK, Listener, bind
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour
 from local.upstreams.demo_streams import Upstreams
 from local.upstreams.open_connections import Watch
@@ -31,7 +30,7 @@ def serving(
     async def service() -> AsyncIterator[tuple[Upstreams, int]]:
         listener: Listener
         upstreams = Upstreams(lambda client: listener.reset(client), None, NEVER_S, watch, behaviours)
-        listener = Listener(around(upstreams.app), bind(0, "a test"), hosts=host_check.LOOPBACK)
+        listener = Listener(around(upstreams.app), bind(0, "a test"), hosts=LOOPBACK)
         await listener.start()
         yield upstreams, listener.port
         upstreams.close()

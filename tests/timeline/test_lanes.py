@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.timeline.histories import history
-from timeline.lanes import with_lanes
-from timeline.spans import rows
+from timeline.spans import rows, with_lanes
 
 
 def test_iterations_of_a_map_share_lanes() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from local.options import UserError
 from local.simulation.scenario import read
+from local.terminal import UserError
 
 GOOD: dict[str, Any] = {"machine": "statemachines/staggered.asl.yml", "run_for_s": 10}
 

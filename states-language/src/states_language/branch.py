@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from states_language.chain import Chain, EnteredState, RunningExecution
-from states_language.context import state_context
+from states_language.context import Scope, state_context
 from states_language.failures import EvaluationError
 from states_language.history import ENTERED, EXITED, payload_details
 from states_language.place import Part, Place, Within
 from states_language.scheduling.lanes import STATE_ENTRY_STEPS, spend_for_json, take_turn
 from states_language.values import compact
-from states_language.variables import Scope
 
 ABORTABLE = frozenset({"Task", "Wait", "Parallel", "Map"})
 """State types for which AWS has an event <Type>StateAborted."""

@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from states_language.clock import Clock
-from states_language.context import Identity
+from states_language.context import Identity, Store
 from states_language.distributed.report import MapRunReport
 from states_language.failures import EvaluationError, Fatal, Halted, Oversized, QueryFailure, StateError
 from states_language.history import PAYLOAD_LIMIT_BYTES, History, is_within_limit
@@ -17,7 +17,6 @@ from states_language.scheduling.lanes import Lanes
 from states_language.scheduling.writing import text_in_turns
 from states_language.tasks.calls import Latencies, Perform, TaskCall
 from states_language.values import too_large_cause
-from states_language.variables import Store
 
 
 class EnteredState(Protocol):

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 from states_language.branch import Branch
 from states_language.chain import Chain
 from states_language.clock import Clock
-from states_language.context import Identity, execution_context
+from states_language.context import Identity, Scope, Store, execution_context
 from states_language.distributed.report import MapRunReport
 from states_language.failures import Fatal, Halted, StateError, TaskFailure
 from states_language.history import ENTERED, EVENT_LIMIT, Event, History, failure_details, payload_details
@@ -22,7 +22,6 @@ from states_language.scheduling.lanes import Lanes
 from states_language.states.base import Line
 from states_language.tasks.calls import Latencies, NoLatencies, Perform, TaskCall
 from states_language.values import HISTORY_FULL, NESTED, Document, compact, parse_json, well_formed
-from states_language.variables import Scope, Store
 
 YEAR_S = 31_536_000
 """An execution runs for a year at most (AWS Step Functions quotas)."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from handlers.api import event_pages, part_places
+from handlers.api import event_pages, queries
 from handlers.api.part_pages import merge_pages
 from handlers.api.queries import PageRequest
 from handlers.profile.addresses import MOST_PARTS, part_ids, tag_of
@@ -117,9 +117,9 @@ def test_a_follower_has_each_event_though_a_part_stores_it_late(
     before: set[str] = set()
     while at_ms < upstreams.end_ms + 3 * LATE_MS:
         page = upstreams.page(following.after(at_ms), limit, at_ms)
-        place = part_places.read_places(following.place)
+        place = queries.read_places(following.place)
         kept += [one["key"] for one in following.take(page, at_ms)]
-        later = part_places.read_places(following.place)
+        later = queries.read_places(following.place)
         assert all(later.get(part, "") >= place[part] for part in place)
         if following.is_behind:
             continue
@@ -161,8 +161,8 @@ def test_a_place_has_each_part_by_its_tag() -> None:
     """A position names each part by its tag, first the event's own part, and has room for the most parts."""
     places = {tag_of(f"prices:{n}"): f"{n:015d}/{1:012d}/{n:012d}" for n in range(MOST_PARTS)}
     first = tag_of("prices:3")
-    place = part_places.places_text(places, first)
-    assert part_places.read_places(place) == places
-    assert place.startswith(f"{part_places.PARTS}{first}")
+    place = queries.places_text(places, first)
+    assert queries.read_places(place) == places
+    assert place.startswith(f"{queries.PARTS}{first}")
     assert event_pages.LISTING.place.fullmatch(place)
-    assert (part_places.places_text({}), part_places.read_places("")) == ("", {})
+    assert (queries.places_text({}), queries.read_places("")) == ("", {})

@@ -32,7 +32,7 @@ from local.listener import Listener, bind
 from local.service import osls
 from local.service.signature_check import SignatureCheck, SignedRequest
 from streamkeeper import Client
-from streamkeeper.retrying import Reply
+from streamkeeper.transport import Reply
 from tests.local.service.test_gateway import service
 from tests.local.support import in_thread
 

@@ -36,9 +36,9 @@ from local.archive.command import run_archives
 from local.archive.event_readers import TableReader
 from local.archive.run import Archive, HourFiles
 from local.cli import main
-from local.options import UserError
 from local.simulation.shared_tasks import store_on
 from local.simulation.tables import MemoryDynamoDB
+from local.terminal import UserError
 from streamkeeper import dataframes
 from streamkeeper.archive_places import Folder, Place, place_at
 from streamkeeper.bulk import folder_of

@@ -12,10 +12,9 @@ from handlers.store.event_reader import EventReader
 from handlers.store.overflow import Objects
 from local.backup.archive import files_at
 from local.backup.backup_writer import BackupWriter
-from local.backup.stage_places import Place
 from local.backup.stream_move import StreamMove
 from local.backup.stream_restore import StreamRestore
-from local.backup.stream_source import Tables
+from local.backup.stream_source import Place, Tables
 from tests.handlers.aws import CountingClient
 from tests.handlers.context import Killed
 from tests.handlers.store.events import an_event, noise

@@ -21,7 +21,7 @@ from local.backup.backup_writer import BackupWriter
 from local.backup.stream_restore import StreamRestore
 from local.backup.stream_source import Tables
 from local.cli import INTERRUPTED
-from local.options import UserError
+from local.terminal import UserError
 from tests.handlers.aws import CountingClient
 from tests.handlers.context import Killed
 from tests.handlers.store.events import an_event, noise

@@ -13,7 +13,7 @@ from handlers.store.event_reader import SETTLES_MS
 from handlers.store.segment_reader import anchor_write, log_start_number
 from local.backup.stream_restore import StreamRestore
 from local.backup.stream_source import NotRestored, Tables
-from local.options import UserError
+from local.terminal import UserError
 from tests.handlers.aws import CountingClient
 from tests.handlers.store.events import an_event
 from tests.local.backup.conftest import Typed

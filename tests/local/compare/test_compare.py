@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from local import stages
 from local.cli import main
-from local.compare import backoff_kinds, function_lifetimes
+from local.compare import backoff_kinds, strategy_world
 from local.compare import strategies_page as page
 from local.compare.command import COLUMNS, MEASURED_MS, table_rows
 from local.compare.strategies import MACHINES, STRATEGIES, Strategy, run_group
 from local.costs import prices
 from local.generated_pages import table
-from local.options import UserError
 from local.simulation.scenario import read
+from local.terminal import UserError
 from tests.examples import examples
 from tests.local.support import PROJECT
 
@@ -176,7 +176,7 @@ def test_a_mistake_is_one_sentence(options: list[str], message: str, capsys: pyt
 
 def test_the_first_service_whose_limit_is_long_enough_is_compared() -> None:
     """Each service names its limit's source and the day it was read; a stage allows 900 s at most nevertheless."""
-    found = {limit_s: function_lifetimes.shortest_lifetime(limit_s) for limit_s in (10, 900, 901, 5400, 5401, 28_800)}
+    found = {limit_s: strategy_world.shortest_lifetime(limit_s) for limit_s in (10, 900, 901, 5400, 5401, 28_800)}
     names = ["Lambda", "Lambda Managed Instances", "Lambda MicroVMs"]
     assert [life.name for life in found.values()] == [one for one in names for _ in range(2)]
     assert all(life.sources and life.read_on for life in found.values())

@@ -26,7 +26,7 @@ from handlers.store.stream_records import StreamRecords
 from local.costs.stage_costs import WATCH_METRICS
 from local.metrics import export
 from local.metrics.collector import Collector, Sample
-from local.options import UserError
+from local.terminal import UserError
 from tests.handlers.aws import CONTROL, EVENTS, Aws, save_connection
 from tests.http_server import Answer, Request, answering
 from tests.local import support

@@ -18,9 +18,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from local.listener import Listener, bind
-from local.options import UserError
 from local.permissions import guard
 from local.stack import read_stack
+from local.terminal import UserError
 from states_language import TaskCall, TaskFailure
 from states_language.server import Refusal
 from tests.local.permissions.test_roles import allow, template

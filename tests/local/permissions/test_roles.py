@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from local.options import UserError
 from local.permissions import needs
 from local.permissions.needs import Need
+from local.terminal import UserError
 
 GET = Need("dynamodb:GetItem", "arn:aws:dynamodb:us-east-1:000000000000:table/t")
 NOT_ALLOWED = "because no identity-based policy allows the dynamodb:GetItem action"

@@ -10,9 +10,9 @@ from handlers.store import typed_values
 from handlers.store.typed_values import Item
 from local import stages
 from local.chaos.deployments import STAGE
-from local.options import UserError
 from local.service.capacity import Capacity, Room, compute, cores, find_group, free_mb, most_places, read
 from local.simulation.tables import MemoryDynamoDB
+from local.terminal import UserError
 
 
 @pytest.mark.parametrize(

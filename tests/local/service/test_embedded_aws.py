@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from local.aws_endpoints import Endpoints
-from local.options import UserError
 from local.service import child
 from local.service.backend import provision
 from local.service.embedded_aws import lock
+from local.terminal import UserError
 from tests.local.service.embedded import QUEUE, TABLE, embedded_aws_in, is_saved
 from tests.local.support import PROJECT, client, in_thread, running, until
 

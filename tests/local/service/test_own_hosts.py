@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local import host_check
-from local.options import UserError
+from local import listener
 from local.service import embedded_aws
+from local.terminal import UserError
 from tests import harness
 from tests.local.support import PROJECT, client, until
 from tests.local_run import LocalRun
@@ -30,7 +30,7 @@ def refused(
     headers = [(b"host", host.encode("latin-1")) for host in hosts]
     headers += [(b"origin", origin.encode("latin-1")) for origin in origins]
     headers += [(b"sec-fetch-site", site.encode())] if site is not None else []
-    sentence = host_check.refusal(headers, port, names)
+    sentence = listener.host_refusal(headers, port, names)
     match = re.fullmatch(r"This address only serves [a-z0-9:.,\[\] ]+, and the request has another (\w+); .+", sentence)
     return match[1] if match else sentence
 
@@ -69,18 +69,18 @@ def test_more_names_are_served_by_setting() -> None:
     """In the setting, a plain name allows any port and scheme, a name with a port only that port, and a leading dot all
     subdomains.
     """
-    names = host_check.allowed_hosts({host_check.VARIABLE: " Devbox.example, proxy:8080 ,.test "})
+    names = listener.allowed_hosts({listener.HOSTS_VARIABLE: " Devbox.example, proxy:8080 ,.test "})
     for host in ("devbox.example", "devbox.example:1", "proxy:8080", "a.b.test:9", "localhost:3000"):
         assert refused([host], [], names) == ""
     for host in ("proxy", "proxy:8081", "a.devbox.example", "test", "atest"):
         assert refused([host], [], names) == "Host"
     assert refused(["proxy:8080"], ["https://devbox.example"], names) == ""
     at_proxies = [(b"host", b"a.localhost:8080"), (b"origin", b"http://a.localhost:8080")]
-    assert host_check.refusal(at_proxies[:1], PORT, (), host_check.LOOPBACK) == ""
-    assert "another Origin" in host_check.refusal(at_proxies, PORT, (), host_check.LOOPBACK)
+    assert listener.host_refusal(at_proxies[:1], PORT, (), listener.LOOPBACK) == ""
+    assert "another Origin" in listener.host_refusal(at_proxies, PORT, (), listener.LOOPBACK)
     for text in ("http://devbox", "a b", "*", "devbox:port", " ,", "a,,b", "devbox:0", "devbox:65536"):
         with pytest.raises(UserError, match=r"^STREAMKEEPER_HOSTS must be names "):
-            host_check.allowed_hosts({host_check.VARIABLE: text})
+            listener.allowed_hosts({listener.HOSTS_VARIABLE: text})
 
 
 @given(st.text(st.characters(max_codepoint=255), max_size=30), st.sampled_from([":3000", ""]))

@@ -14,7 +14,7 @@ from states_language.distributed import item_formats
 from states_language.distributed.item_formats import ATHENA, INVENTORY, ITEM_READER_FAILED, Format
 from states_language.failures import StateError, TaskFailure
 from states_language.history import PAYLOAD_LIMIT_BYTES, utf8_bytes
-from states_language.states.amounts import NumberField, compile_filler
+from states_language.states.base import NumberField, compile_filler
 from states_language.tasks.calls import TaskCall, Whole
 from states_language.timestamps import instant_ms
 from states_language.values import compact

@@ -14,7 +14,7 @@ from states_language.distributed.report import ChildExecution, MapRunReport
 from states_language.failures import StateError
 from states_language.machine import Machine
 from states_language.scheduling.lanes import take_turn
-from states_language.states.amounts import NumberField, compile_filler
+from states_language.states.base import NumberField, compile_filler
 from states_language.timestamps import format_timestamp
 from states_language.values import compact
 

@@ -9,13 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from states_language.branch import Branch
-from states_language.context import Environment
+from states_language.context import Environment, check_variable_names
 from states_language.definition.fields import Fields, child_pointer
 from states_language.failures import Oversized
 from states_language.jsonata.evaluation import ExpressionFrame, Query, compile_query, is_query, is_valid_query
 from states_language.jsonata.json_values import type_of
 from states_language.values import FEW_VALUES, LARGEST_BETWEEN, compact, estimate_json_length
-from states_language.variables import check_variable_names
 
 States = dict[str, Any]
 Evaluate = Callable[[ExpressionFrame, str], Any]

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from states_language.branch import Branch
-from states_language.context import Environment
+from states_language.context import Environment, check_variable_names
 from states_language.definition.fields import DefinitionError, Fields, child_pointer
 from states_language.failures import EvaluationError, Oversized
 from states_language.jsonpath.expressions import Expression, compile_expression, count_paths, evaluate
@@ -22,7 +22,6 @@ from states_language.jsonpath.grammar import PathSyntaxError, compile_path
 from states_language.jsonpath.selection import Path
 from states_language.jsonpath.steps import Index
 from states_language.values import FEW_VALUES, LARGEST_BETWEEN, MISSING, compact, estimate_json_length
-from states_language.variables import check_variable_names
 
 Fill = Callable[[Any, Environment], Any]
 _NESTED = (dict, list)

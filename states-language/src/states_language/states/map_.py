@@ -19,8 +19,7 @@ from states_language.jsonata.query_flow import QueryFlow, Template, states_varia
 from states_language.jsonpath.dataflow import Dataflow, Flow, compile_path_field
 from states_language.jsonpath.steps import Name
 from states_language.machine import Machine
-from states_language.states.amounts import NumberField, compile_filler
-from states_language.states.base import Line
+from states_language.states.base import Line, NumberField, compile_filler
 from states_language.states.iterations import Items, Iterations, StateWithLines
 from states_language.values import MISSING, compact
 

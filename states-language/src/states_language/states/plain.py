@@ -16,8 +16,7 @@ from states_language.jsonata.query_flow import OutputAndAssign, QueryFlow, Templ
 from states_language.jsonpath.choice_rules import compile_test
 from states_language.jsonpath.dataflow import Dataflow, Flow, compile_field_expression, look_up, read_assignment
 from states_language.jsonpath.expressions import Expression
-from states_language.states.amounts import DynamicField, NumberField
-from states_language.states.base import State, StateWithNext, Step
+from states_language.states.base import DynamicField, NumberField, State, StateWithNext, Step
 from states_language.timestamps import instant_ms, is_rfc3339
 from states_language.values import MISSING, compact
 

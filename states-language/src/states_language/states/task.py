@@ -15,8 +15,7 @@ from states_language.definition.fields import Fields
 from states_language.failures import EvaluationError, Halted, HeartbeatMissed, StateError, TaskFailure
 from states_language.history import failure_details, is_within_limit, payload_details
 from states_language.jsonata.evaluation import is_query
-from states_language.states.amounts import NumberField, compile_filler
-from states_language.states.base import StateWithRetry
+from states_language.states.base import NumberField, StateWithRetry, compile_filler
 from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, Pending, TaskTimers, new_token
 from states_language.tasks.calls import TaskCall, Whole
 from states_language.tasks.resources import TOKEN, Resource, function_name, invoke_response, payload_of, read_resource
