@@ -18,7 +18,7 @@ from handlers.aws.executions import is_running
 from handlers.fleet.fleet_document import JSON, LINES, MOST_STREAMS, TOML, DocumentError, Wanted, read
 from handlers.fleet.fleet_records import APPLYING, DONE, Fleet, FleetRecords, digest_of
 
-# For so long Step Functions may not show an execution that was started.
+# For so long Step Functions may not show an execution that was started; a step saves its progress more often.
 UNSEEN_MS = 10_000
 _KINDS = {LINES: LINES, JSON: JSON, TOML: TOML, "text/toml": TOML, "": TOML}
 
@@ -40,14 +40,14 @@ def apply_document(
         # The new execution replaces the running one once it has started, even if this function is killed by then.
         records.prepare(wanted, execution, now_ms)
         states().start_execution(stateMachineArn=machine_arn, name=name, input=json.dumps({"is_dry": is_dry}))
-    return progress_json(records.begin(execution), now_ms, is_dry=is_dry)
+    return progress_json(records.begin(execution, now_ms), now_ms, is_dry=is_dry)
 
 
 def read_progress(records: FleetRecords, states: Callable[[], Any], now_ms: int, *, is_dry: bool) -> dict[str, Any]:
     """Returns the progress, "interrupted" if the execution was aborted or failed; raises StoreUnavailable."""
     fleet = records.read()
     with translate_errors("DescribeExecution"):
-        is_late = fleet.state == APPLYING and now_ms > fleet.begun_ms + UNSEEN_MS
+        is_late = fleet.state == APPLYING and now_ms > max(fleet.begun_ms, fleet.saved_ms) + UNSEEN_MS
         # An execution that ends as it should has saved that before.
         if is_late and not is_running(states(), fleet.execution) and records.read() == fleet:
             fleet = replace(fleet, state="interrupted")

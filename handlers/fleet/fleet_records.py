@@ -26,6 +26,9 @@ PART = 300_000
 # All steps of an application take a day or two at most.
 KEEP_DAYS = 7
 APPLYING, DONE = "applying", "done"
+# For so long after it was replaced, an application may still change streams: by the requests of the last second before
+# it saves its progress, and finds that it was replaced. A start takes 29 s at most.
+FORMER_MS = 45_000
 
 
 class Replaced(Exception):
@@ -36,7 +39,8 @@ class Replaced(Exception):
 class Fleet:
     """The application that runs, or ran last: `execution` is "" if there was none, `position` the id it has reached.
 
-    `not_yet` is JSON: the first streams that are not as wanted, each with why; "" if there are none.
+    `not_yet` is JSON: the first streams that are not as wanted, each with why; "" if there are none. Until
+    `former_until_ms` requests of the application that it replaced may change streams.
     """
 
     execution: str = ""
@@ -57,6 +61,8 @@ class Fleet:
     not_yet: str = ""
     begun_ms: int = 0
     ended_ms: int = 0
+    former_until_ms: int = 0
+    saved_ms: int = 0
 
 
 class FleetRecords:
@@ -81,7 +87,7 @@ class FleetRecords:
         fleet = Fleet(execution, digest, APPLYING, "", len(parts), *wanted.counts(), begun_ms=begun_ms)
         self._table.set_attributes(typed_values.item_key(GROUP, self._record_key(execution)), asdict(fleet) | expiry)
 
-    def begin(self, execution: str) -> Fleet:
+    def begin(self, execution: str, now_ms: int) -> Fleet:
         """Returns the application that runs: that of `execution`, unless it is not prepared or a later one has begun.
 
         If the same document was unfinished, it continues at its place.
@@ -91,7 +97,7 @@ class FleetRecords:
             before = self.read()
             if (ready.begun_ms, ready.execution) <= (before.begun_ms, before.execution):
                 return before
-            fleet = ready
+            fleet = replace(ready, former_until_ms=now_ms + FORMER_MS if before.state == APPLYING else 0)
             if before.digest == ready.digest and before.state == APPLYING:
                 # It keeps what was found up to its place: a round that found a stream not as wanted is not the last.
                 fleet = replace(before, execution=execution, begun_ms=ready.begun_ms)
@@ -111,15 +117,14 @@ class FleetRecords:
         position: str,
         counts: Mapping[str, int],
         not_yet: Sequence[Mapping[str, Any]],
-        ended_ms: int = 0,
+        now_ms: int,
+        *,
+        is_over: bool = False,
     ) -> None:
-        """Saves its place, "" after a round, and what it found up to there; raises Replaced if another one applies.
-
-        All is over if `ended_ms` is not 0.
-        """
+        """Saves its place, "" after a round, and what it found up to there; raises Replaced if another one applies."""
         shown = json.dumps(not_yet, ensure_ascii=False)
-        more = {"state": DONE, "ended_ms": ended_ms} if ended_ms else {}
-        if not self._write({"position": position, "not_yet": shown, **counts, **more}, execution):
+        more = {"state": DONE, "ended_ms": now_ms} if is_over else {}
+        if not self._write({"position": position, "not_yet": shown, "saved_ms": now_ms, **counts, **more}, execution):
             raise Replaced
 
     def _write(self, values: Mapping[str, Any], execution: str) -> bool:

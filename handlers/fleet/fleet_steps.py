@@ -147,7 +147,7 @@ class Ports:
 
 def step(ports: Ports, execution: str, *, is_dry: bool) -> dict[str, Any]:
     """Continues the recorded work; returns {"is_done", "wait_s"}: whether nothing is left, else when to continue."""
-    fleet, is_through = ports.records.begin(execution), True
+    fleet, is_through = ports.records.begin(execution, ports.now_ms()), True
     if fleet.execution == execution and fleet.state != DONE:
         with contextlib.suppress(Replaced):
             is_through = _round(ports, fleet, is_dry=is_dry)
@@ -173,9 +173,10 @@ def _round(ports: Ports, fleet: Fleet, *, is_dry: bool) -> bool:
         found, rounds = before + asking.counts + one.counts, fleet.rounds + is_through
         names = ("started", "stopped", "refused", "as_wanted", "left")
         counts = {name: found[name] for name in names} | {"per_s": round(asking.per_s), "rounds": rounds}
-        is_over = is_through and (is_dry or not one.may_help or rounds >= MOST_ROUNDS)
-        position, ended_ms = "" if is_through else asking.position, ports.now_ms() if is_over else 0
-        ports.records.save_progress(fleet.execution, position, counts, one.not_yet, ended_ms)
+        now_ms, position = ports.now_ms(), "" if is_through else asking.position
+        is_settled = not one.may_help and now_ms >= fleet.former_until_ms
+        is_over = is_through and (is_dry or is_settled or rounds >= MOST_ROUNDS)
+        ports.records.save_progress(fleet.execution, position, counts, one.not_yet, now_ms, is_over=is_over)
 
     request: Request = (lambda _ask: (Outcome.DONE, "")) if is_dry else ports.request
     is_through = _make_requests(ports, asking, request, note)

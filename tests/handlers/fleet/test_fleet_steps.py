@@ -52,7 +52,7 @@ class World:
     def begin(self, lines: str, execution: str = ME) -> None:
         """Begin to apply the document."""
         self.records.prepare(read(lines, LINES), execution, self.now_ms())
-        self.records.begin(execution)
+        self.records.begin(execution, self.now_ms())
 
     def apply(self, execution: str = ME, *, is_dry: bool = False) -> int:
         """Apply the document to its end; return the number of steps."""
@@ -201,7 +201,7 @@ def test_the_same_document_continues_at_its_place() -> None:
     """The same document continues at its place; a later round finds starts that were noted and not carried out."""
     world = World()
     world.begin("a:{1..9}", execution="first")
-    world.records.save_progress("first", "a:9", {"started": 9, "left": 9}, [])
+    world.records.save_progress("first", "a:9", {"started": 9, "left": 9}, [], 1)
     world.begin("a:{1..9}", execution="second")
     fleet = world.records.read()
     assert (fleet.execution, fleet.position, fleet.started) == ("second", "a:9", 9)
@@ -222,19 +222,23 @@ def test_a_large_document_is_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
 def test_before_the_first_document_nothing_is_applied() -> None:
     """Before the first PUT, GET answers "never applied"; in the first round "applying", for no negative time.
 
-    Once the execution is aborted, it is "interrupted"; before, it stayed "applying" for ever.
+    Once the execution is aborted, it is "interrupted"; before, it stayed "applying" for ever. Step Functions is asked
+    only if no progress was saved for some seconds; before, by each GET.
     """
     records, states = World().records, Mock()
     answer = progress_json(records.read(), 1, is_dry=False)
     assert (answer["state"], answer["not_yet"], answer["begun_at"]) == ("never applied", [], None)
     records.prepare(read("prices", LINES), "execution", 9_000)
-    answer = progress_json(records.begin("execution"), 1, is_dry=False)
+    answer = progress_json(records.begin("execution", 1), 1, is_dry=False)
     assert (answer["state"], answer["not_yet"], answer["seconds"]) == ("applying", [], 0)
     found = []
     for status, now_ms in (("RUNNING", 90_000), ("ABORTED", 19_000), ("ABORTED", 90_000)):
         states.describe_execution.return_value = {"status": status}
         found.append(read_progress(records, lambda: states, now_ms, is_dry=False)["state"])
-    assert found == ["applying", "applying", "interrupted"]
+    assert (found, states.describe_execution.call_count) == (["applying", "applying", "interrupted"], 2)
+    records.save_progress("execution", "", {}, [], 85_000)
+    assert read_progress(records, lambda: states, 90_000, is_dry=False)["state"] == "applying"
+    assert states.describe_execution.call_count == 2
 
 
 def test_a_stream_counts_once_however_many_steps_a_round_takes() -> None:
@@ -278,14 +282,35 @@ def test_two_documents_at_once_spoil_neither() -> None:
 
     def late(values: Mapping[str, Any], execution: str) -> bool:
         world.records._write = write  # type: ignore[method-assign]
-        world.records.begin("second")
+        world.records.begin("second", 1)
         return write(values, execution)
 
     world.records._write = late  # type: ignore[method-assign]
-    assert world.records.begin("first").execution == "second"
+    assert world.records.begin("first", 1).execution == "second"
     assert world.apply("first") == 1
     world.apply("second")
     assert world.status == dict.fromkeys(("b:1", "b:2", "b:3"), "running")
+
+
+def test_a_start_of_a_replaced_document_is_undone() -> None:
+    """A document ends only when the one that it replaced can start no stream any more, or has all rounds used up.
+
+    Before, a stop ended at once with "all as wanted" while the start of the former document was under way.
+    """
+    world = World()
+    world.begin("s:1", "first")
+    start = world.ask
+
+    def ask(wanted: StreamRequest) -> tuple[Outcome, str]:
+        world.ask = start  # type: ignore[method-assign]
+        world.records.prepare(read("!s:1", LINES), "second", world.now_ms())
+        step(world.ports(False), "second", is_dry=False)
+        return start(wanted)
+
+    world.ask = ask  # type: ignore[method-assign]
+    world.apply("first")
+    world.apply("second")
+    assert (world.status, world.records.read().state) == ({"s:1": "stopped"}, DONE)
 
 
 @pytest.mark.parametrize("failure", [Killed(), ClientError({"Error": {"Code": "ThrottlingException"}}, "a request")])
