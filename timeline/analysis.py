@@ -5,8 +5,6 @@ is a time without such a Task between the first Task and the end. Times count fr
 Invariant: it reads no clock; a running execution is analysed as of its last event, or as of `now_ms`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

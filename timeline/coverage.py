@@ -5,8 +5,6 @@ module knows only the names of executions and lanes. Invariant: overlaps and gap
 connections alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest

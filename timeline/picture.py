@@ -4,8 +4,6 @@ It only decides which mark a column gets. A column shows the most important thin
 than a column can still be seen. The caller adds colours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from timeline.coverage import Connection, Gap, overlaps

@@ -5,8 +5,6 @@ its type. It shows no connections: a running Task may still be connecting. Invar
 history.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -5,8 +5,6 @@ is higher, a gap is hatched and lower, a repaired gap has a line through it as o
 a tooltip. Invariant: the same lanes give the same text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
@@ -52,42 +50,6 @@ _HATCH = (
 )
 
 
-def document(title: str, described: str, legend: Iterable[str], scale: Scale, marks: Iterable[str], bottom: int) -> str:
-    """Returns the whole picture; `marks` are between TOP and `bottom`, `described` is the text for screen readers.
-
-    It needs no script, no font and no other file. Its colours are Okabe and Ito's, which colour-blind people can tell
-    apart; a dark page gets others.
-    """
-    height = bottom + 20
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="tl" viewBox="0 0 {WIDTH} {height}" '
-            f'width="{WIDTH}" height="{height}" role="img">',
-            f"<title>{escape(title)}</title><desc>{escape(described)}</desc><style>{_STYLE}</style>{_HATCH}",
-            f'<rect class="ground" width="{WIDTH}" height="{height}"/>',
-            f'<text class="g" x="{EDGE}" y="{HEAD}">{escape(title)}</text>',
-            *legend,
-            *scale.ticks(HEAD + 30, height - 20),
-            *marks,
-            "</svg>",
-            "",
-        ]
-    )
-
-
-def row_label(label: str, note: str, top: int) -> list[str]:
-    """Returns a row's label, and below it the lines of its note."""
-    marks = [f'<text class="g" x="{EDGE}" y="{top + 12}">{escape(label)}</text>']
-    for line, text in enumerate(note.split("\n")):
-        marks.append(f'<text class="s" x="{EDGE}" y="{top + 27 + 14 * line}">{escape(text)}</text>')
-    return marks
-
-
-def label_height(note: str) -> int:
-    """Returns the height of a label with its note."""
-    return 20 + 14 * (1 + note.count("\n"))
-
-
 class Scale:
     """The position of a time in the picture."""
 
@@ -126,6 +88,42 @@ class Scale:
                 drawn.append(f"{at}<title>{escape(words)}</title></rect>")
             last = at
         return drawn
+
+
+def document(title: str, described: str, legend: Iterable[str], scale: Scale, marks: Iterable[str], bottom: int) -> str:
+    """Returns the whole picture; `marks` are between TOP and `bottom`, `described` is the text for screen readers.
+
+    It needs no script, no font and no other file. Its colours are Okabe and Ito's, which colour-blind people can tell
+    apart; a dark page gets others.
+    """
+    height = bottom + 20
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="tl" viewBox="0 0 {WIDTH} {height}" '
+            f'width="{WIDTH}" height="{height}" role="img">',
+            f"<title>{escape(title)}</title><desc>{escape(described)}</desc><style>{_STYLE}</style>{_HATCH}",
+            f'<rect class="ground" width="{WIDTH}" height="{height}"/>',
+            f'<text class="g" x="{EDGE}" y="{HEAD}">{escape(title)}</text>',
+            *legend,
+            *scale.ticks(HEAD + 30, height - 20),
+            *marks,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def row_label(label: str, note: str, top: int) -> list[str]:
+    """Returns a row's label, and below it the lines of its note."""
+    marks = [f'<text class="g" x="{EDGE}" y="{top + 12}">{escape(label)}</text>']
+    for line, text in enumerate(note.split("\n")):
+        marks.append(f'<text class="s" x="{EDGE}" y="{top + 27 + 14 * line}">{escape(text)}</text>')
+    return marks
+
+
+def label_height(note: str) -> int:
+    """Returns the height of a label with its note."""
+    return 20 + 14 * (1 + note.count("\n"))
 
 
 def duration(seconds: float) -> str:

@@ -16,8 +16,6 @@ Invariants: two instants compare as their texts do; a line is longer than `width
 9110) is made of the answer's own text, so two answers with one tag are the same to the byte.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -5,8 +5,6 @@ the price list is read in one place only. Streams of a group share its function'
 estimate, and names the rates behind it.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -4,8 +4,6 @@ They are received, held for a moment, and released. Invariants: no message is de
 the whole queue was seen; a message that we did not write belongs to no stream.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection
 from typing import Any

@@ -12,8 +12,6 @@ rejection, or after a stream that is requested only once broke off. Invariants: 
 start say so; a percentage is rounded down, so 100 means all of it; a stop does not change the figures before it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any

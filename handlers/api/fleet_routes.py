@@ -4,8 +4,6 @@ Invariants: a PUT of the document that is being applied starts nothing beside it
 continues at the same place; a PUT that fails leaves what is being applied; `?dry_run=true` changes no stream.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -6,8 +6,6 @@ its last numbers, say so; each gap is on one page of a walk, and a gap that has 
 a position; the status and a page show the same of a gap.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

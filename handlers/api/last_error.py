@@ -14,8 +14,6 @@ Once a later connection was answered the error is over: `over_at` has the instan
 Invariant: an instant that has passed is never shown as one at which something will be tried.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from handlers.api import status_words

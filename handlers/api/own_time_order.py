@@ -11,8 +11,6 @@ dot, and the event's position. Invariants: at most MOST places are read; more ar
 at once; an event that is stored meanwhile, and happened before the place, is on no later page.
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache

@@ -9,8 +9,6 @@ on one page of a walk, in the part's order, however late it was stored and where
 place holds each part's own. While there is more, a page moves on in at least one part.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace

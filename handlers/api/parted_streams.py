@@ -6,8 +6,6 @@ what is lost in one part is lost; a part that was never started has no page, and
 whole is listed once in a walk, before the first of its parts that was started.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

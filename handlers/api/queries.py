@@ -4,8 +4,6 @@ Invariant: a query is understood whole or not at all; a malformed, unknown or re
 sentence that names it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone

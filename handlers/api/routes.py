@@ -6,8 +6,6 @@ deployed ones; a file is found by its name among the existing ones, never by a p
 sends nothing to another host, runs no other script, and puts the page into no frame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path

@@ -7,8 +7,6 @@ that may still run is called dead; streams are in the order of their ids, so one
 in a walk over the pages.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

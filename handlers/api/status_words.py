@@ -17,8 +17,6 @@ lease and the connections, in whatever order the requests came; a phrase is one 
 or with HTTP's name of a status, never what an upstream wrote; a connection that may still run is never called dead.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

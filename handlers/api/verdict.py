@@ -9,8 +9,6 @@ terminal, which knows the viewer's zone, inserts one by `with_instant`; "nothing
 known completely, and never while a gap is open.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -6,8 +6,6 @@ ends where it was last heard of, and the gaps are those of the status; a state o
 shows it as current; a cost is called an estimate, and names the rates behind it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 

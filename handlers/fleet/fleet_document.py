@@ -9,8 +9,6 @@ id decides before a pattern, and a pattern with more characters besides `*` and 
 as many, `stopped` decides. Pure. Invariant: a document that was read is written as a text that reads the same.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

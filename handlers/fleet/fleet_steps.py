@@ -11,8 +11,6 @@ again once, not in every round; at the end of a step no request is under way, an
 answer.
 """
 
-from __future__ import annotations
-
 import contextlib
 import heapq
 import itertools

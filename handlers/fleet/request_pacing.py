@@ -6,8 +6,6 @@ caller calls `next_request`, makes the request, and reports its outcome. Invaria
 all streams up to `position` are answered, so continuing after it misses none.
 """
 
-from __future__ import annotations
-
 import heapq
 import json
 import re

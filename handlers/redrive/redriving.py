@@ -5,8 +5,6 @@ its event is stored or its stream runs; every other message is reported with its
 the walk ends. So a walk may be repeated, and two walks at once do nothing twice.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence

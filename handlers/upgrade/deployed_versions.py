@@ -12,8 +12,6 @@ unless a deployment has replaced it.
 Invariants: only a definition that was deployed before is deployed; each step may be repeated.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import suppress

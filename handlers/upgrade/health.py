@@ -10,8 +10,6 @@ are written with a delay, so they count as missing only once `answer_ms` has pas
 Pure, times in milliseconds. Invariant: a stream that was as bad before is never worse.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Sequence
 

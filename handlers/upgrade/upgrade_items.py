@@ -7,8 +7,6 @@
 Pure. Invariant: a field that a former version did not write counts as empty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -45,7 +43,7 @@ def execution_of(item: Item) -> str:
     return lease_of(item).execution or asked_of(item)[1]
 
 
-def to_lost(lease: Item, newest_ms: int | None, now_ms: int) -> Lost | None:
+def to_lost(lease: Item, newest_ms: int | None, now_ms: int) -> "Lost | None":
     """Returns the loss of a stream whose connection counts events as stored but stores none; None if it stores them.
 
     The newest stored event came at `newest_ms`. The cursor has moved past the lost events, so no connection requests

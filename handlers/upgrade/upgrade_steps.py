@@ -11,8 +11,6 @@ the version before the successor that reads it is started; the alias moves only 
 definition are as before when the first stream goes back.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import zlib

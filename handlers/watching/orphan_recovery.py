@@ -8,8 +8,6 @@ started once a minute at most; a lease without a stop request is not written; a 
 check tries again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -14,8 +14,6 @@ failures a stream waits for
 (`JitterStrategy: FULL`). Invariant: the same numbers and seed give the same calls; no real clock is read.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections import Counter

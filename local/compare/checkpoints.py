@@ -10,8 +10,6 @@ one request to SQS; it reads the earlier checkpoints in one Query, 4 KB per read
 Invariant: every amount follows from the price list; published amounts enter no computation.
 """
 
-from __future__ import annotations
-
 import math
 import tomllib
 from dataclasses import asdict, dataclass

@@ -3,8 +3,6 @@
 Invariant: all strategies have the same settings, latencies, upstream and faults.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

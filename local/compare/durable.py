@@ -12,8 +12,6 @@ Invariants: an execution has at most `operations` operations. Time stands still 
 requested begins after it has returned, in the order of the lanes; so the threads of the SDK do not affect the result.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping

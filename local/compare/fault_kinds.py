@@ -7,8 +7,6 @@
 Invariant: the same kind, length and seed give the same faults, so that only the strategies differ.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Iterator

@@ -14,8 +14,6 @@ Invariant: no step of a lane is taken by two functions at the same time, and a m
 another one or is over.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -3,8 +3,6 @@
 Invariant: strategies differ only in what calls the functions, and when.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

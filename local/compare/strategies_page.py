@@ -4,8 +4,6 @@ Each table stands between two comments that name the comparison. `--check` write
 outdated. Invariant: only those tables and the pictures are changed.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@ The world is the stage of a replay, with functions that may die. Invariant: the 
 run and from the price list.
 """
 
-from __future__ import annotations
-
 import asyncio
 import tomllib
 from collections.abc import Callable, Coroutine, Mapping, Sequence

@@ -4,8 +4,6 @@ Only time, the upstream and DynamoDB's server are simulated. Invariant: the same
 number of cycles, give the same counts.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
@@ -49,7 +47,7 @@ class RunCounts:
     reports: list[Report]
     streams: int = 1
 
-    def subtract(self, base: RunCounts) -> RunCounts:
+    def subtract(self, base: "RunCounts") -> "RunCounts":
         """The requests minus those of another run of the same length."""
         return replace(self, counts=self.counts - base.counts, events=self.events - base.events)
 

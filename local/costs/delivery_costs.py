@@ -5,8 +5,6 @@ Their requests and units are counted: the delivery runs on metered tables in mem
 invoked by AWS Lambda as part of DynamoDB triggers"). The costs of a consumer are not included.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -117,7 +115,7 @@ def stream_month_usd(
     return {"delivery": MONTH_S * delivery_usd + metrics_usd, "sinks": MONTH_S * sinks_usd + hours_usd}
 
 
-def _bucket_usd(cost: _StreamCost, notes_per_s: float, *, is_alone: bool) -> tuple[float, float]:
+def _bucket_usd(cost: "_StreamCost", notes_per_s: float, *, is_alone: bool) -> tuple[float, float]:
     """The price of a second of one stream at a bucket, which gathers objects: a sweep or a later note wakes it."""
     flow = cost.flow
     wakes_per_s = 1 / (S3_WAIT_S + 1 / notes_per_s)

@@ -4,8 +4,6 @@ Invariant: `sum` is the sum of the parts, and a part that costs nothing is 0. St
 expires as comes (`keep_days`); if events are kept forever, it is the mean of the first month.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 Invariant: the definition and the settings are the deployed ones, and the same stage gives the same figures.
 """
 
-from __future__ import annotations
-
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
@@ -32,7 +30,7 @@ class MonthUsage:
     invocations: float
     executions: float
 
-    def scale(self, factor: float) -> MonthUsage:
+    def scale(self, factor: float) -> "MonthUsage":
         """The usage, multiplied."""
         return MonthUsage(*(value * factor for value in astuple(self)))
 

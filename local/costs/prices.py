@@ -1,7 +1,5 @@
 """Reads the price list, prices.toml, the only place in the project with prices; prices the requests of a sink."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,7 +36,7 @@ class Prices:
         """The price of so many bytes of a log."""
         return size / GB * self.usd("cloudwatch", "log_gb")
 
-    def with_price(self, table: str, name: str, usd: float) -> Prices:
+    def with_price(self, table: str, name: str, usd: float) -> "Prices":
         """The list with one more price, or a different one."""
         return replace(self, _tables={**self._tables, table: {**self._tables.get(table, {}), name: usd}})
 

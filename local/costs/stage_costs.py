@@ -3,8 +3,6 @@
 Invariant: nothing here depends on how a stream is stored.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence

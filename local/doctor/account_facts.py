@@ -4,8 +4,6 @@ The answers are boto3's own, by subject. Invariant: no answer contains a secret:
 values, and secrets are read by the stage's own function, which only says whether it could read them.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 An alarm is compared by when it acts and which topic it notifies. Actions that a person has added are left alone. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

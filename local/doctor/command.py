@@ -4,8 +4,6 @@ It changes nothing without --repair, or --demo, which starts a stream. Invariant
 again before the findings are printed; a demonstration that was started is stopped, even after Ctrl-C.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

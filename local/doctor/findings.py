@@ -5,8 +5,6 @@
 Invariant: a check without an answer is never reported as ok, but as `?` with the reason.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

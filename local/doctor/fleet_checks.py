@@ -5,8 +5,6 @@ needs of the fleet follow from the number of executions that hold streams: a fun
 handovers. If CloudWatch has counted the usage, that is shown too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any

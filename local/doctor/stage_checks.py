@@ -6,8 +6,6 @@ stream, whatever is deployed: such a finding has a `mend`. Invariant: a mend set
 nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

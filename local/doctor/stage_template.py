@@ -4,8 +4,6 @@ For a deployed stage this is the template of its last deployment, not that of th
 it is the template that it runs.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

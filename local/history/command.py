@@ -4,8 +4,6 @@ Invariant: it reads only histories, not the machine's definition. The one except
 of an execution that is given by its ARN, are shown with their gaps and which of them were repaired (`group.py`).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -7,8 +7,6 @@ DynamoDB of the SDK's own variables. Invariants: every invalid file and every re
 file or the execution; for an execution that is not ours nothing but its history is read.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

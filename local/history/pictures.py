@@ -3,8 +3,6 @@
 Invariant: the file needs no other file and no network.
 """
 
-from __future__ import annotations
-
 from html import escape
 from pathlib import Path
 

@@ -9,8 +9,6 @@ In a history, each running Task counts as a connection (`timeline/analysis.py`);
 knows the connections themselves. Invariant: a failed assertion says what was found.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

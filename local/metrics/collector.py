@@ -4,8 +4,6 @@ The numbers come from the control table, so they are the API's. An execution tha
 of its function. Invariant: a counter never falls while the service runs, although records expire.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set

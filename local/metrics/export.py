@@ -11,8 +11,6 @@ Sources: "Exposition formats" (text format 0.0.4) of Prometheus; "OpenTelemetry 
 costs one line, and nothing waits for it; no header is ever shown.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 The machine is the deployed file. Invariant: the same scenario gives the same output, to the byte.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import atexit
@@ -50,7 +48,7 @@ class ExecutionRun:
     history_events: int
 
     @classmethod
-    def from_execution(cls, execution: Execution, origin_ms: int) -> ExecutionRun:
+    def from_execution(cls, execution: Execution, origin_ms: int) -> "ExecutionRun":
         """Returns the run of an execution so far."""
         from_ms, history = execution.started_ms - origin_ms, execution.history
         rows = spans.rows(history)

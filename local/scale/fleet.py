@@ -8,8 +8,6 @@ handover were counted (`local/costs/counted_run.py`); when the handovers of the 
 Invariant: the same figures give the same day.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
 import tomllib

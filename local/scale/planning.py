@@ -5,8 +5,6 @@ simulated day (`fleet.py`); nothing is computed here by another rule. Invariant:
 so that packaging accepts it; a stream that no function can read is split into connections.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

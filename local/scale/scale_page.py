@@ -5,8 +5,6 @@ without it, these files are used as they are. `--check` writes nothing, and retu
 Invariant: no number of the tables is written by hand.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import asdict, dataclass

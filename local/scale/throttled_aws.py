@@ -5,8 +5,6 @@ on its way, each a token bucket: StartExecution, state transitions, and how fast
 Invariant: a refused request changes nothing, but is counted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

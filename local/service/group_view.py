@@ -4,8 +4,6 @@ It reads the streams' leases, a hundred per request, and no records of healthy c
 goes away and comes back is reported once each way; a stream that has left the group is forgotten.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ at once, continues after the cursor, and sends each event to all connected funct
 the same run.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable
@@ -167,7 +165,7 @@ class World:
         self.functions.append(VirtualGroup(self, request_id, died))
         self.functions[-1].advance()
 
-    def record_end(self, one: VirtualGroup, outcome: Outcome) -> None:
+    def record_end(self, one: "VirtualGroup", outcome: Outcome) -> None:
         """Note how a function has ended."""
         self.outcomes[one.who.request_id] = outcome
         self.functions.remove(one)

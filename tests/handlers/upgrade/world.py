@@ -5,8 +5,6 @@ stream does what its execution's definition and its function's version prescribe
 lose its answer, or be the last before the function is killed. Invariant: the same seed gives the same run.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -64,7 +62,7 @@ class Run:
 class Aws:
     """A client whose answers the world decides; `server` has its operations by boto3's names, after `mark`."""
 
-    world: World
+    world: "World"
     server: object
     mark: str
 
