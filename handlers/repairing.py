@@ -119,12 +119,7 @@ def secrets_of(profile: Profile) -> Secrets:
 
 def alert(stream_id: str, gap: Gap, repair: Repair) -> None:
     """Notifies a person that a gap stays open, by a message in the dead-letter queue, which has an alarm."""
-    fields = {
-        "stream": stream_id,
-        "from_at": to_iso(gap.from_ms),
-        "to_at": to_iso(gap.to_ms),
-        "repair": repair.state,
-    }
+    fields = {"stream": stream_id, "from_at": to_iso(gap.from_ms), "to_at": to_iso(gap.to_ms), "repair": repair.state}
     with translate_errors("SendMessage"):
         body = json.dumps({**fields, "reason": f"a gap could not be repaired: {repair.reason}"})
         sqs().send_message(QueueUrl=settings.dead_letter_queue_url, MessageBody=body)

@@ -193,9 +193,6 @@ def _last(_place: str, position: str) -> str:
 
 def _next_link(place: str, request: PageRequest) -> str:
     """Returns the next page, relative to this one."""
-    from_at, to_at = (
-        to_iso(request.from_ms or None),
-        to_iso(request.to_ms if request.to_ms != FOR_EVER else None),
-    )
+    from_at, to_at = (to_iso(request.from_ms or None), to_iso(request.to_ms if request.to_ms != FOR_EVER else None))
     query = {"after": place, "limit": request.limit, "from": from_at, "to": to_at, "order": request.order or None}
     return "?" + urlencode({name: value for name, value in query.items() if value is not None})

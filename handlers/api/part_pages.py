@@ -76,12 +76,7 @@ def merge_pages(
         if part.shown == len(part.entries) and part.next is not None:
             places[part.tag] = part.next
     is_more = any(part.next is not None or part.shown < len(part.entries) for part in parts)
-    return {
-        "stream": stream_id,
-        **order_field,
-        kind: entries,
-        "next": queries.places_text(places) if is_more else None,
-    }
+    return {"stream": stream_id, **order_field, kind: entries, "next": queries.places_text(places) if is_more else None}
 
 
 def _in_order(entries: Sequence[Page], at: Callable[[Page], str]) -> Iterator[tuple[str, Page]]:

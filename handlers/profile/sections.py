@@ -15,15 +15,7 @@ from handlers.connection.backoff import KINDS, FailureKind, Pace
 from handlers.framing.events import Rule, parse_path
 from handlers.profile import addresses
 from handlers.profile.addresses import ProfileError
-from handlers.profile.checked_fields import (
-    FIELD_VALUE,
-    PATH,
-    Fields,
-    did_you_mean,
-    element_hint,
-    is_header,
-    number,
-)
+from handlers.profile.checked_fields import FIELD_VALUE, PATH, Fields, did_you_mean, element_hint, is_header, number
 from handlers.profile.resume import Resume
 from handlers.profile.secret_references import Reference, is_bare, mask_references, references
 

@@ -62,13 +62,7 @@ class Appender:
     """
 
     def __init__(
-        self,
-        fence: int,
-        window_ms: int,
-        *,
-        anchors: bool,
-        known: KnownKeys | None = None,
-        epochs: Epochs | None = None,
+        self, fence: int, window_ms: int, *, anchors: bool, known: KnownKeys | None = None, epochs: Epochs | None = None
     ) -> None:
         self._fence = fence
         self._window_ms = window_ms

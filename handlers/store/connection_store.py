@@ -165,14 +165,7 @@ class Store:
     # --- connecting ---------------------------------------------------------------------------------------------------
 
     def take_turn(
-        self,
-        stream_id: str,
-        fence: int,
-        expires_at_ms: int,
-        now_ms: int,
-        *,
-        request_id: str = "",
-        over: int = 0,
+        self, stream_id: str, fence: int, expires_at_ms: int, now_ms: int, *, request_id: str = "", over: int = 0
     ) -> Reply:
         """Returns the reply; its connected token is `fence` if the turn was taken.
 

@@ -176,13 +176,7 @@ class Table:
             self._dynamodb.delete_item(TableName=self._name, Key=key, **_write_parameters("", condition, values))
 
     def update(
-        self,
-        key: Item,
-        update: str,
-        condition: str,
-        values: Item,
-        names: Mapping[str, str] | None = None,
-        **more: Any,
+        self, key: Item, update: str, condition: str, values: Item, names: Mapping[str, str] | None = None, **more: Any
     ) -> Any:
         """Returns the answer to an UpdateItem; raises ConditionFailed.
 

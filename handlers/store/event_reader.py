@@ -48,13 +48,7 @@ class EventReader:
         self._fetch = fetch
 
     def entries(
-        self,
-        stream_id: str,
-        layout: Layout,
-        now_ms: int,
-        after: str,
-        limit: int,
-        most_bytes: int | None = None,
+        self, stream_id: str, layout: Layout, now_ms: int, after: str, limit: int, most_bytes: int | None = None
     ) -> Iterator[Entry]:
         """Yields the first `limit` entries whose position is greater than `after`, read as they are needed.
 

@@ -168,9 +168,7 @@ STRATEGIES = (
         partial(run_group, "streamkeeper-group", MACHINES / "connections.asl.yml"),
     ),
     Strategy(
-        "self-invoke",
-        "a function that invokes its successor, without a machine",
-        partial(run_chain, "self-invoke"),
+        "self-invoke", "a function that invokes its successor, without a machine", partial(run_chain, "self-invoke")
     ),
     Strategy(
         "durable",

@@ -109,12 +109,7 @@ class LiveView:
     """Reads the control table while executions run, and prints what has changed."""
 
     def __init__(
-        self,
-        executions: Executions,
-        endpoints: Endpoints,
-        control_table: str,
-        screen: Screen,
-        unconnected_after_s: int,
+        self, executions: Executions, endpoints: Endpoints, control_table: str, screen: Screen, unconnected_after_s: int
     ) -> None:
         self._executions = executions
         self._endpoints = endpoints

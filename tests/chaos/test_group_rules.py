@@ -64,9 +64,7 @@ def test_a_stop_request_that_overtakes_a_post_wins() -> None:
     assert violations(world) == []
 
 
-def test_events_older_than_an_upstream_keeps_may_be_a_gap(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_events_older_than_an_upstream_keeps_may_be_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     """A default resume may leave a short gap for older events: a group learns late that a connection caught up."""
     schedule = generate_groups(9043)
     world = run_world(replace(schedule, group=schedule.group[:1]))

@@ -29,16 +29,7 @@ from handlers.store.stream_records import StreamRecords
 from local.service import osls
 from local.stack import read_stack
 from tests.handlers.api_requests import FAR_MS, MINE, REQUESTED_AT, send_request, write_connected_stream
-from tests.handlers.aws import (
-    CONTROL,
-    EVENTS,
-    Client,
-    Memory,
-    drop_request,
-    fail_with,
-    lose_answer,
-    save_connection,
-)
+from tests.handlers.aws import CONTROL, EVENTS, Client, Memory, drop_request, fail_with, lose_answer, save_connection
 from tests.handlers.context import Context
 from tests.handlers.servers import Peer, Script, sends, serving
 

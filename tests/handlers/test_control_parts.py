@@ -129,10 +129,7 @@ def test_the_whole_is_connected_since_its_last_part() -> None:
         whole = parted_streams.whole_status("prices", records, NOW, DEAD_AFTER_MS, RETRIES)
         assert whole is not None
         assert whole["verdict"].startswith(f"2 of 2 parts connected. Connected {said}")
-        assert (whole["since_at"], whole["since_before_at"]) == (
-            since_at,
-            None if is_all else to_iso(NOW - 300_000),
-        )
+        assert (whole["since_at"], whole["since_before_at"]) == (since_at, None if is_all else to_iso(NOW - 300_000))
 
 
 def test_a_part_that_was_never_started_is_named(memory: Memory, control: ModuleType) -> None:

@@ -36,11 +36,7 @@ class _Timer:
     __slots__ = ("_args", "_at_ms", "_callback", "_cancelled", "_context")
 
     def __init__(
-        self,
-        at_ms: int,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: contextvars.Context | None,
+        self, at_ms: int, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context | None
     ) -> None:
         self._at_ms = at_ms
         self._callback = callback

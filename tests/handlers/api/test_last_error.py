@@ -158,11 +158,7 @@ def test_the_last_error_is_that_of_an_execution_that_failed() -> None:
     met = refused(1, 7, error="StreamRejected", http_status=401)
     for ending in ("StreamRejected", "StreamEnded"):
         shown_error = error(met, **RELEASED, ending=ending)
-        assert (shown_error["lane"], shown_error["at"], shown_error["detail"]) == (
-            "B",
-            to_iso(7),
-            "401 Unauthorized",
-        )
+        assert (shown_error["lane"], shown_error["at"], shown_error["detail"]) == ("B", to_iso(7), "401 Unauthorized")
     cause = '{"errorMessage": "the profile \\"a\\" is wrong\\n", "errorType": "InvalidRequest", "requ'
     wrong = 'the profile "a" is wrong\\n'
     for ending, said, words, what in (

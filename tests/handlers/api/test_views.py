@@ -62,15 +62,7 @@ def test_the_timeline_has_each_lane_of_the_last_hour(memory: Memory, control: Mo
     assert (body["from_at"], body["to_at"]) == ("1970-01-01T04:00:01.000Z", "1970-01-01T05:00:01.000Z")
     names = ("lane", "fence", "claimed_at", "opened_at", "until_at", "is_open", "ended_by")
     rows = [
-        (
-            "A",
-            2,
-            to_iso(5 * HOUR_MS - 50),
-            to_iso(5 * HOUR_MS),
-            to_iso(5 * HOUR_MS + 200),
-            False,
-            "taken_over",
-        ),
+        ("A", 2, to_iso(5 * HOUR_MS - 50), to_iso(5 * HOUR_MS), to_iso(5 * HOUR_MS + 200), False, "taken_over"),
         ("B", 3, to_iso(5 * HOUR_MS + 100), to_iso(5 * HOUR_MS + 100), to_iso(now_ms), True, None),
     ]
     counts = [{"stored": 3, "duplicates": 0}, {"stored": 0, "duplicates": 1}]

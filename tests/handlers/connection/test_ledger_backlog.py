@@ -135,10 +135,7 @@ def test_a_gap_is_open_until_a_connection_has_brought_it() -> None:
     in_time = connection(3, 25_000, None, reach_ms=20_000, live_ms=39_000)
     assert [gap.state for gap in ledger(first, broken, in_time)] == [DELIVERED, DELIVERED]
     late = replace(in_time, opened_ms=32_000)
-    assert ledger(first, broken, late) == [
-        Gap(2, 5_000, 21_000, "reset", OPEN),
-        Gap(3, 21_000, 32_000, "reset", OPEN),
-    ]
+    assert ledger(first, broken, late) == [Gap(2, 5_000, 21_000, "reset", OPEN), Gap(3, 21_000, 32_000, "reset", OPEN)]
 
 
 @pytest.mark.parametrize("heard", [True, False])
@@ -192,17 +189,11 @@ def test_a_connection_that_breaks_off_beside_one_begun_afresh_leaves_a_gap_open(
     first, second = connection(1, 0, 10), connection(2, 20, 60, since_ms=10, live_ms=90)
     second = replace(second, ended_by="truncated")
     afresh = Record(3, 50, NOW, None, "", False, since_ms=10, live_ms=50)
-    assert ledger(first, second, afresh) == [
-        Gap(2, 10, 20, "reset", DELIVERED),
-        Gap(3, 30, 50, "truncated", OPEN),
-    ]
+    assert ledger(first, second, afresh) == [Gap(2, 10, 20, "reset", DELIVERED), Gap(3, 30, 50, "truncated", OPEN)]
     live = replace(second, live_ms=30)
     broken = connection(3, 55, 65, since_ms=58, live_ms=80)
     fresh = replace(afresh, fence=4, opened_ms=62)
-    assert ledger(first, live, broken, fresh) == [
-        Gap(2, 10, 20, "reset", DELIVERED),
-        Gap(4, 60, 62, "reset", OPEN),
-    ]
+    assert ledger(first, live, broken, fresh) == [Gap(2, 10, 20, "reset", DELIVERED), Gap(4, 60, 62, "reset", OPEN)]
     # The next connection may open just then; a gap that ends where such an interval begins stays separate.
     behind = connection(1, 16, 20, reach_ms=0, live_ms=41)
     assert ledger(behind, connection(2, 20, 21, live_ms=49)) == [Gap(2, 16, 20, "reset", OPEN)]

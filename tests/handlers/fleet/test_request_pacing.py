@@ -5,15 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from handlers.fleet.request_pacing import (
-    AT_ONCE,
-    LEAST_AT_ONCE,
-    TRIES,
-    Outcome,
-    Rate,
-    RequestQueue,
-    StreamRequest,
-)
+from handlers.fleet.request_pacing import AT_ONCE, LEAST_AT_ONCE, TRIES, Outcome, Rate, RequestQueue, StreamRequest
 
 NAMES = [f"s:{number:04d}" for number in range(400)]
 

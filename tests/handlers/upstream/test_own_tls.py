@@ -63,9 +63,7 @@ def test_an_upstream_that_requires_a_client_certificate_gets_it(pair: tuple[ssl.
         assert isinstance(first(server.address, Trust(trust.ca)), Closed)
 
 
-def test_another_origin_gets_no_certificate_and_may_have_a_public_authority(
-    pair: tuple[ssl.SSLContext, Trust],
-) -> None:
+def test_another_origin_gets_no_certificate_and_may_have_a_public_authority(pair: tuple[ssl.SSLContext, Trust]) -> None:
     """After a redirect to another origin the client certificate is withheld, and public authorities count too."""
     _, trust = pair
     request = UpstreamRequest("GET", "https://a.example/x", {}, trust=trust)

@@ -34,11 +34,7 @@ _NESTED = "is nested too deeply"
 
 
 def load(
-    source: Source,
-    *,
-    substitutions: Substitutions | None = None,
-    machine: str | None = None,
-    deployed: bool = False,
+    source: Source, *, substitutions: Substitutions | None = None, machine: str | None = None, deployed: bool = False
 ) -> Machine:
     """Return the machine of a definition: its data, the path of its JSON or YAML file, or its text.
 
