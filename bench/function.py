@@ -188,6 +188,7 @@ async def start_function(plan: Plan, share_mb: int = 0) -> AsyncIterator[Running
         tables = Tables(memory)
         server = await serve(tables, context)
         scheme, is_socket = "https" if plan.is_tls else "http", plan.framing == "websocket"
+        text = (ROOT / "packaging" / "functions.cjs").read_text(encoding="utf-8")
         variables = environment(
             folder,
             f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}",
@@ -197,7 +198,7 @@ async def start_function(plan: Plan, share_mb: int = 0) -> AsyncIterator[Running
             EVENTS_BUCKET="bench-bucket",
             JITTER_S="0",
             **dict.fromkeys(RESTS, "2"),
-            **allocator_variables(),
+            **dict(re.findall(r"(MALLOC_\w+): '(\d+)'", text)),
             **({"SSL_CERT_FILE": str(trusted)} if trusted else {}),
         )
         lines: list[bytes] = []
@@ -234,12 +235,6 @@ def certificate(folder: Path) -> tuple[ssl.SSLContext, Path, Path]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(both)
     return context, both, trusted
-
-
-def allocator_variables() -> dict[str, str]:
-    """Return the variables of the function's allocator, as packaging/functions.cjs has them."""
-    text = (ROOT / "packaging" / "functions.cjs").read_text(encoding="utf-8")
-    return dict(re.findall(r"(MALLOC_\w+): '(\d+)'", text))
 
 
 @contextlib.contextmanager

@@ -123,16 +123,6 @@ def _refuse_misspelled(names: Sequence[str]) -> None:
             raise UserError(f"There is no verb {names[0]!r}. Did you mean {near[0]!r}? --help lists all verbs.")
 
 
-def _add_verb(name: str, subparsers: Any) -> None:
-    """Adds a verb with its arguments. A module with several verbs adds them by name."""
-    # Imports create no garbage; searching for it would take a tenth of the time.
-    with no_garbage_collection():
-        module = importlib.import_module(VERBS[name].module)
-    # A completion offers only verbs that have a help text.
-    described = SimpleNamespace(add_parser=partial(subparsers.add_parser, help=VERBS[name].help))
-    module.add(described, *([name] if hasattr(module, "VERBS") else []))
-
-
 def build_parser(names: Collection[str]) -> argparse.ArgumentParser:
     """The parser; only the verbs with these names get arguments, and only their modules are imported."""
     parser = argparse.ArgumentParser(
@@ -146,7 +136,12 @@ def build_parser(names: Collection[str]) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="verbs", required=True, metavar="VERB", parser_class=_VerbParser)
     for name, verb in VERBS.items():
         if name in names:
-            _add_verb(name, subparsers)
+            # Imports create no garbage; searching for it would take a tenth of the time.
+            with no_garbage_collection():
+                module = importlib.import_module(VERBS[name].module)
+            # A completion offers only verbs that have a help text.
+            described = SimpleNamespace(add_parser=partial(subparsers.add_parser, help=VERBS[name].help))
+            module.add(described, *([name] if hasattr(module, "VERBS") else []))
         else:
             subparsers.add_parser(name, help=verb.help)
     return parser

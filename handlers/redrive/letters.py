@@ -73,7 +73,8 @@ class LetterReader:
             if "error" in fields:
                 return _end(message, fields)
             if "sink" in fields:
-                return _unreadable_letter(message, fields)
+                stream_id, sink, key, reason = (_text(fields[name]) for name in ("stream", "sink", "key", "reason"))
+                return Letter((message,), stream_id, reason, key, f"it was not delivered to {sink}; the table has it")
             if "repair" in fields:
                 words = "its gap stays open: POST /connections/{streamId}/repair tries again"
                 return Letter((message,), _text(fields["stream"]), _text(fields["reason"]), problem=words)
@@ -123,11 +124,6 @@ def _event(messages: tuple[Message, ...], about: Letter, content: dict[str, Any]
     own_id, name = (None if content[one] is None else _text(content[one]) for one in ("id", "name"))
     event = StreamEvent(about.key, data, own_id, name, None, int(content["received_at_ms"]))
     return replace(about, messages=messages, event=event)
-
-
-def _unreadable_letter(message: Message, fields: dict[str, Any]) -> Letter:
-    stream_id, sink, key, reason = (_text(fields[name]) for name in ("stream", "sink", "key", "reason"))
-    return Letter((message,), stream_id, reason, key, f"it was not delivered to {sink}; the table has it")
 
 
 def _end(message: Message, fields: dict[str, Any]) -> Letter:

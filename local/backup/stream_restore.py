@@ -139,7 +139,8 @@ class StreamRestore:
     ) -> None:
         items = [item for item in page if not has_expired(item, time.time_ns() // 1_000_000)]
         for anchor in [item for item in items if _is_log(item) and not is_segment(item)]:
-            self._put_anchor(anchor)
+            condition, values = "attribute_not_exists(#number) OR #number < :number", {":number": anchor["number"]}
+            self._retry(partial(self._events.put, anchor, condition, values))
         segments = [item for item in items if _is_log(item) and is_segment(item)]
         behind = [item for item in segments if segment_number(item) > newest]
         new = [item for item in items if not _is_log(item)] + behind
@@ -175,10 +176,6 @@ class StreamRestore:
 
     def _read(self, keys: Sequence[Item]) -> list[Item]:
         return list(self._events.batch_get(keys, consistent=True))
-
-    def _put_anchor(self, anchor: Item) -> None:
-        condition, values = "attribute_not_exists(#number) OR #number < :number", {":number": anchor["number"]}
-        self._retry(partial(self._events.put, anchor, condition, values))
 
     def _retry(self, request: Callable[[], Any]) -> Any:
         """Returns the answer to a request, which is repeated because a new table needs time to reach its throughput."""

@@ -45,7 +45,10 @@ class MonthUsages:
 
 def replay_months(source: Scenario) -> MonthUsages:
     """Both months."""
-    return MonthUsages(replay_streamkeeper(source), replay_always_two(source))
+    # Of the naive machine, whose two branches are always connected, at most a day is replayed.
+    length_s = min(DAY_S, CONNECTIONS * source.settings["function_timeout_s"])
+    part = _replay_usage(replace(source, machine=PLAIN, run_for_ms=length_s * 1000))
+    return MonthUsages(replay_streamkeeper(source), part.scale(PLAIN_BRANCHES * MONTH_S / length_s))
 
 
 def read_scenario(stage: str) -> Scenario:
@@ -57,13 +60,6 @@ def replay_streamkeeper(source: Scenario) -> MonthUsage:
     """A month of a stream with the deployed machine, including renewals."""
     length_ms = min(source.run_for_ms, CONNECTIONS * source.settings["function_timeout_s"] * 1000)
     return _replay_usage(replace(source, run_for_ms=length_ms)).scale(MONTH_S * 1000 / length_ms)
-
-
-def replay_always_two(source: Scenario) -> MonthUsage:
-    """A month of the naive machine, whose two branches are always connected; at most a day is replayed."""
-    length_s = min(DAY_S, CONNECTIONS * source.settings["function_timeout_s"])
-    part = _replay_usage(replace(source, machine=PLAIN, run_for_ms=length_s * 1000))
-    return part.scale(PLAIN_BRANCHES * MONTH_S / length_s)
 
 
 def _replay_usage(source: Scenario) -> MonthUsage:

@@ -160,7 +160,11 @@ class Meter:
         elif operation == "GetItem":
             self._count_read(operation, request["TableName"], [request["Key"]], request)
         elif operation == "Query":
-            self._count_query(operation, request, answer["Items"])
+            values = request.get("ExpressionAttributeValues", {})
+            prefix = values.get(":prefix", {}).get("S", request.get("IndexName", ""))
+            sizes = [item_bytes(item) for item in answer["Items"]]
+            units = read_units(sizes, consistent=request.get("ConsistentRead", False), is_query=True)
+            self._count(request["TableName"], operation, prefix).read_units += units
         elif operation == "DeleteItem":
             name, key = request["TableName"], key_of(request["Key"])
             # "The size of the deleted item"; no table with deletions has an index.
@@ -186,13 +190,6 @@ class Meter:
         sizes = [0 if item is None else item_bytes(item) for item in items]
         count = self._count(table, operation, keys[0]["SK"]["S"])
         count.read_units += read_units(sizes, consistent=request.get("ConsistentRead", False))
-
-    def _count_query(self, operation: str, request: dict[str, Any], items: list[Item]) -> None:
-        values = request.get("ExpressionAttributeValues", {})
-        prefix = values.get(":prefix", {}).get("S", request.get("IndexName", ""))
-        sizes = [item_bytes(item) for item in items]
-        units = read_units(sizes, consistent=request.get("ConsistentRead", False), is_query=True)
-        self._count(request["TableName"], operation, prefix).read_units += units
 
     def _take_changed_units(self) -> int:
         units = 0

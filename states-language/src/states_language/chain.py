@@ -130,13 +130,10 @@ class Chain:
             return Fatal(problem.name, too_large_cause(self.state_name))
         cause = self.cause_with_place(str(problem))
         if isinstance(problem, QueryFailure):
-            self._add_evaluation_failed(problem, cause)
+            details = {"error": problem.name, "cause": cause, "state": self.state_name}
+            if problem.location is not None:
+                details["location"] = problem.location
+            # An expression's failure points to what came before the state (recorded).
+            previous_id = self.last_id if problem.after_entry else self.before_entry_id
+            self.last_id = self.add_side_event("EvaluationFailed", details, previous_id=previous_id)
         return StateError(problem.name, cause)
-
-    def _add_evaluation_failed(self, problem: QueryFailure, cause: str) -> None:
-        details = {"error": problem.name, "cause": cause, "state": self.state_name}
-        if problem.location is not None:
-            details["location"] = problem.location
-        # An expression's failure points to what came before the state (recorded).
-        previous_id = self.last_id if problem.after_entry else self.before_entry_id
-        self.last_id = self.add_side_event("EvaluationFailed", details, previous_id=previous_id)

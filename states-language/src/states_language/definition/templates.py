@@ -205,14 +205,6 @@ class Template:
     def _pointer(name: str, *below_it: str) -> str:
         return child_pointer("/Resources", name, "Properties", *below_it)
 
-    def _evaluate_condition(self, condition: str) -> Any:
-        if condition in self._conditions_in_progress:
-            raise DefinitionError(child_pointer("/Conditions", condition), "must not refer to itself")
-        self._conditions_in_progress.add(condition)
-        decided = self._resolve(self._conditions[condition])
-        self._conditions_in_progress.remove(condition)
-        return decided
-
     def _resolve(self, value: Any) -> Any:
         """Return the value with each intrinsic function as its result or as a placeholder."""
         if isinstance(value, ObjectWithDuplicate):
@@ -222,7 +214,12 @@ class Template:
                 name, argument = next(iter(value.items()))
                 match name, argument:
                     case "Condition", str() if argument in self._conditions:
-                        return self._evaluate_condition(argument)
+                        if argument in self._conditions_in_progress:
+                            raise DefinitionError(child_pointer("/Conditions", argument), "must not refer to itself")
+                        self._conditions_in_progress.add(argument)
+                        decided = self._resolve(self._conditions[argument])
+                        self._conditions_in_progress.remove(argument)
+                        return decided
                     case "Fn::If", [condition, yes, no] if isinstance(
                         held := self._condition_value({"Condition": condition}), bool
                     ):

@@ -40,11 +40,6 @@ def _refusal(text: str, why: str) -> ValueError:
     return ValueError(f"Invalid regular expression: /{join_surrogates(text)}/: {why}")
 
 
-def _parse_ranges(members: str) -> list[tuple[str, str]]:
-    """Return the ranges of a set whose text has pairs of characters with - between them."""
-    return [(found[0], found[-1]) for found in re.findall(r".-.|.", members, re.DOTALL)]
-
-
 def _complement(ranges: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the ranges of all other UTF-16 units."""
     others, begin = [], 0
@@ -210,7 +205,7 @@ class _Translation:
         kind = self.text[self.position + 1 : self.position + 2]
         if kind and kind in "dDwWsS":
             self.position += 2
-            ranges = _parse_ranges(_SETS[kind.lower()])
+            ranges = [(found[0], found[-1]) for found in re.findall(r".-.|.", _SETS[kind.lower()], re.DOTALL)]
             return _complement(ranges) if kind.isupper() else ranges
         return self._character(within=True)
 

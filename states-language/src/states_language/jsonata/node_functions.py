@@ -53,7 +53,11 @@ def _general_function(machine: Any, node: Any) -> Run:
     def run(bounds: Bounds, input: Any, frame: Any) -> Any:
         nonlocal seen
         if seen >= often:
-            node.run = _write_function(machine, node, work)
+            writer = Writer(lambda part: node_function(machine, part))
+            code = compile(writer.write_function(node), "<JSONata>", "exec")
+            names = {**_NAMES, **writer.constants, "machine": machine, "general": work}
+            exec(code, names)
+            node.run = cast("Run", names["run"])
             return node.run(bounds, input, frame)
         seen += 1
         # If this stack may have too little room left, a new one takes over.
@@ -62,15 +66,6 @@ def _general_function(machine: Any, node: Any) -> Run:
         return work(bounds, input, frame)
 
     return run
-
-
-def _write_function(machine: Any, node: Any, general: Run) -> Run:
-    """Return a function that is written for a node; `general` evaluates it where too few levels are left for it."""
-    writer = Writer(lambda part: node_function(machine, part))
-    code = compile(writer.write_function(node), "<JSONata>", "exec")
-    names = {**_NAMES, **writer.constants, "machine": machine, "general": general}
-    exec(code, names)
-    return cast("Run", names["run"])
 
 
 # ---- what such a function refers to ----
