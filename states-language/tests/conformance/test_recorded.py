@@ -1,12 +1,18 @@
-"""Recorded answers of AWS Step Functions, replayed on the interpreter."""
+"""Recorded answers of AWS Step Functions: executions, TestState, and verdicts on definitions."""
 
+import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adapter import replay_case
+from adapter import answer_function, replay_case
+from endpoint import stepfunctions
 from machines import event_types, machine
 from recorded import group_by_recording, is_equal, load_cases
+from states_language import TaskCall
+from states_language.server.diagnostics import diagnostics
 
 EXECUTIONS = group_by_recording(load_cases("executions.json"))
 SERVICES = group_by_recording(load_cases("services.json"))
@@ -86,3 +92,46 @@ def test_an_oversized_pass_result_fails_the_execution() -> None:
     assert execution.cause == (
         "The state/task 'State_1' returned a result with a size exceeding the maximum number of bytes service limit."
     )
+
+
+HERE, THERE = ":000000000000:", ":111111111111:"
+
+
+def test_teststate_answers_as_aws_did(tmp_path: Path) -> None:
+    """TestState returns AWS's status, output, next state, error, cause and every step of an inspection."""
+
+    async def answers() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        async def perform(call: TaskCall) -> Any:
+            return await answer_function(case["lambdas"], call)
+
+        answered = []
+        async with stepfunctions(tmp_path, perform=perform) as states:
+            for case in load_cases("teststate.json"):
+                answered.append((case, await states.call("TestState", case["request"])))
+        return answered
+
+    wrong = {}
+    for case, answer in asyncio.run(answers()):
+        told, expected = json.loads(json.dumps(answer).replace(HERE, THERE)), case["expected"]
+        differing = [name for name in expected.keys() | told.keys() if not is_equal(expected.get(name), told.get(name))]
+        if differing or told.keys() != expected.keys():
+            wrong[case["id"]] = differing
+    assert not wrong
+
+
+CASES = load_cases("validation.json")
+RECORDINGS = group_by_recording(CASES)
+DIAGNOSED = [case for case in CASES if case["expected"].get("diagnostics")]
+
+
+@pytest.mark.parametrize("recording", RECORDINGS)
+def test_a_definition_is_accepted_where_aws_accepted_it(recording: str) -> None:
+    """A definition is accepted if AWS accepted it, for Standard and for Express machines."""
+    verdicts = {case["id"]: diagnostics(case["definition_text"], case["type"]) == [] for case in RECORDINGS[recording]}
+    assert verdicts == {case["id"]: case["expected"]["valid"] for case in RECORDINGS[recording]}
+
+
+@pytest.mark.parametrize("case", DIAGNOSED, ids=lambda case: case["id"])
+def test_a_diagnostic_equals_that_of_aws(case: dict[str, Any]) -> None:
+    """A diagnostic has AWS's severity, code, place and message."""
+    assert diagnostics(case["definition_text"], case["type"]) == case["expected"]["diagnostics"]

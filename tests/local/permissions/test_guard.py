@@ -23,7 +23,7 @@ from local.stack import read_stack
 from local.terminal import UserError
 from states_language import TaskCall, TaskFailure
 from states_language.server import Refusal
-from tests.local.permissions.test_roles import allow, template
+from tests.local.permissions.test_needs import allow, template
 from tests.local.support import in_thread
 
 USER = "User: arn:aws:sts::000000000000:assumed-role/R/f is not authorized to perform: "
