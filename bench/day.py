@@ -70,7 +70,6 @@ def _write(batches: Any, schema: Any, path: Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Return 0."""
     asked = parse_options(
         argv,
         __doc__,

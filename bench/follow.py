@@ -47,7 +47,6 @@ async def _measure_delays(client: Client, stream_id: str, seconds: float, every_
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Return 0."""
     asked = parse_options(
         argv,
         __doc__,

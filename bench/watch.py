@@ -151,7 +151,6 @@ def fill(url: str, streams: int, held: int) -> None:
 
 
 def stream_id_of(number: int) -> str:
-    """Return the id of a stream."""
     return f"tickers:symbol-{number:07d}"
 
 

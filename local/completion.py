@@ -12,7 +12,6 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def add(subparsers: Any) -> None:
-    """Adds the verb."""
     parser = subparsers.add_parser(
         "completion",
         description="Prints the completion of this command for a shell.",
@@ -27,7 +26,6 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0."""
     import shtab
 
     from local import cli

@@ -24,7 +24,6 @@ _MOST_EXACT = 2**53 - 1
 
 @cache
 def schema() -> dict[str, Any]:
-    """Returns the schema."""
     document: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
     return document
 

@@ -262,7 +262,6 @@ def read_choice(option: str, value: str, allowed: Sequence[str]) -> str:
 
 
 def read_number(option: str, value: str, least: float, most: float) -> float:
-    """Returns an option that is a number."""
     try:
         given = float(value) if value.isascii() and "_" not in value else math.nan
     except ValueError:

@@ -71,7 +71,6 @@ def _branches(history: Sequence[Event]) -> dict[int, int]:
 
 
 def _lane_names(history: Sequence[Event], branches: Mapping[int, int]) -> dict[int, str]:
-    """Returns the lane of each branch."""
     waits: dict[int, bool] = {}
     for event in history:
         if event["id"] in branches and event["type"] in ("WaitStateEntered", "TaskStateEntered"):

@@ -122,7 +122,6 @@ def row_label(label: str, note: str, top: int) -> list[str]:
 
 
 def label_height(note: str) -> int:
-    """Returns the height of a label with its note."""
     return 20 + 14 * (1 + note.count("\n"))
 
 

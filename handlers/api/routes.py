@@ -103,7 +103,6 @@ def index(profiles: Iterable[str]) -> dict[str, Any]:
 
 
 def methods(path: str) -> list[str]:
-    """Returns the methods of a path."""
     return [method for method, _, of in (name.partition(" ") for name in ROUTES) if of == path]
 
 

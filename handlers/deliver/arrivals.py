@@ -71,7 +71,6 @@ class Arrival:
 
     @property
     def events(self) -> int:
-        """How many events it has."""
         return sum(entry.events for entry in self.entries)
 
     def is_newest(self, now_ms: int) -> bool:
@@ -225,7 +224,6 @@ def _pack(entries: str, most: int) -> Item:
 
 
 def arrival_of(item: Item) -> Arrival:
-    """Returns the arrival of an item."""
     entries = item["entries"]
     texts = json.loads(entries["S"] if "S" in entries else zlib.decompress(entries["B"]))
     return Arrival(

@@ -119,7 +119,6 @@ class Tools:
 
 @cache
 def sink_module(kind: str) -> Any:
-    """Returns the module of a kind of sink."""
     return import_module(f"handlers.deliver.sinks.{_MODULES.get(kind, kind)}")
 
 

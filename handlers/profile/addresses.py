@@ -62,7 +62,6 @@ def places_in(text: str) -> set[str]:
 
 
 def without_placeholders(text: str) -> str:
-    """`text` without its placeholders."""
     return _PLACEHOLDER.sub("", text)
 
 

@@ -24,7 +24,6 @@ _PART = re.compile(r"[A-Za-z0-9._~/*:,@+-]{1,64}")
 
 
 def parts(fields: Fields) -> tuple[str, ...]:
-    """Returns the parts."""
     return fields.read("parts", _PARTS) or ()
 
 

@@ -53,7 +53,6 @@ class Borders(NamedTuple):
 
     @property
     def keys(self) -> set[str]:
-        """All of their keys."""
         return {border.key for border in (*self.before, *self.after)}
 
     def may_span_restart(self, epoch: Epoch) -> bool:

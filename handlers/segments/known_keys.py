@@ -38,7 +38,6 @@ def body_sum(event: StreamEvent) -> int:
 
 
 def hashes(packed: bytes) -> Iterator[bytes]:
-    """Yields the hashes in `packed`."""
     return (packed[at : at + HASH_BYTES] for at in range(0, len(packed), HASH_BYTES))
 
 

@@ -106,7 +106,6 @@ class KnownStreams(Store):
         return min([self._clock_ms(), *bounds])
 
     def known_lease(self, stream_id: str) -> Lease:
-        """Returns the known lease of a stream."""
         return self._to_record(self._streams[stream_id].item).lease
 
     def unwell_count(self) -> int:

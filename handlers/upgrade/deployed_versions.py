@@ -74,7 +74,6 @@ class Deployed:
             raise UpgradeRefused(f"Version {version} of the function does not start: {why.rstrip(': .')}.")
 
     def move_alias(self, version: str) -> None:
-        """Moves the alias to this version."""
         names = {"FunctionName": self._clients.function, "Name": ALIAS}
         if self._clients.functions.get_alias(**names)["FunctionVersion"] != version:
             self._clients.functions.update_alias(**names, FunctionVersion=version)

@@ -19,7 +19,6 @@ ADDRESS_HELP = "the API's address (default: STREAMKEEPER_URL, else the run on th
 
 
 def add(subparsers: Any) -> None:
-    """Adds the verb."""
     parser = subparsers.add_parser(
         "request",
         description="Sends a request to the HTTP API and prints its answer. A request to AWS is signed with the "

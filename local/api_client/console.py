@@ -42,7 +42,6 @@ EVERY_S = 2.0
 
 
 def add(subparsers: Any) -> None:
-    """Adds the verb."""
     parser = subparsers.add_parser(
         "console",
         description="Serves the page of an API on this machine until Ctrl-C, and signs its requests with the "

@@ -31,7 +31,6 @@ EVERY_S, PATIENT_S = 60, 600.0
 
 
 def add(subparsers: Any) -> None:
-    """Adds the verb."""
     words = (
         "Writes each finished hour of the streams into Parquet files, in the folders stream=/day=/hour=, and "
         "continues where it stopped."
@@ -71,7 +70,6 @@ def run(arguments: argparse.Namespace) -> int:
 def run_archives(
     arguments: argparse.Namespace, from_ms: int | None, at_ms: Callable[[str], int], archives: Sequence[Archive]
 ) -> int:
-    """Returns as `run`."""
     while True:
         until_ms = end_of_settled_hours(at_ms(NOW))
         for archive in archives:

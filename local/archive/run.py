@@ -50,7 +50,6 @@ class HourFiles:
         self.events = 0
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Adds a row."""
         self._rows.append(row)
         self.events += 1
         self._bytes += len(row["data"] or "") + len(row["bytes"] or b"") + 100

@@ -96,7 +96,6 @@ class Work:
 
 
 def add(subparsers: Any, name: str) -> None:
-    """Adds one of the verbs."""
     {"backup": _add_backup, "restore": _add_restore, "move": _add_move}[name](subparsers)
 
 

@@ -61,7 +61,6 @@ class CheckpointCosts:
         return self.durable_replay_usd + self._gb_written * size_kb
 
     def by_hand_usd(self, size_kb: float) -> float:
-        """Returns the cost of checkpoints by hand."""
         lease = self._million_usd("sqs", "million_requests") + self._write_unit
         if size_kb > ITEM_KB:
             return lease + self._million_usd("s3", "million_writes") + self._write_unit

@@ -215,8 +215,6 @@ class DurableExecutions:
         self._world.connect(payload, lane).add_done_callback(on_answer)
 
     def waits(self) -> list[Span]:
-        """Returns the waits of all executions."""
-
         def ms(at: datetime | None) -> int | None:
             return None if at is None else round(at.timestamp() * 1000) - self._world.origin_ms
 
@@ -229,7 +227,6 @@ class DurableExecutions:
 
 
 def _execution_name(event: Mapping[str, Any]) -> str:
-    """The name of the execution with this event."""
     return f"{event['request']['pathParameters']['streamId']}-{event['number']}"
 
 

@@ -42,7 +42,6 @@ class Prices:
 
 
 def read(path: Path = FILE) -> Prices:
-    """The prices in the file."""
     data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     tables = {name: value for name, value in data.items() if isinstance(value, dict)}
     return Prices(data["as_of"], data["region"], tables)

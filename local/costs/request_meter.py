@@ -51,7 +51,6 @@ def read_resources(name: str) -> dict[str, Any]:
 
 
 def events_table() -> Table:
-    """The table of events."""
     return _table(read_resources("storage")["EventsTable"], has_events=True)
 
 

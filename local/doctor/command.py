@@ -37,7 +37,6 @@ ROUNDS, REST_S = 15, 2.0
 
 
 def add(subparsers: Any) -> None:
-    """Adds the verb."""
     parser = subparsers.add_parser(
         "doctor",
         description="Checks a stage in its account: quotas against the needs of the fleet, tables, functions, "

@@ -108,7 +108,6 @@ class _NamedResources(Resources):
         self._names = names
 
     def reference(self, key: str) -> Any:
-        """As in `Resources`."""
         return self._names[key] if key in self._names else super().reference(key)
 
 

@@ -67,7 +67,6 @@ class ProbedAddress:
         return [value if isinstance(value, dict | list) else text for text, value in parsed]
 
     def profile_fields(self) -> dict[str, Any]:
-        """Returns the fields of a profile for this address."""
         said = {"subscribe": [{"send": one} for one in self.parsed_messages]} if self.first_messages else {}
         return (
             {"address": self.url}

@@ -27,7 +27,6 @@ from local.terminal import UserError, printable
 
 
 def add(subparsers: Any) -> None:
-    """Adds the verb."""
     parser = subparsers.add_parser("profile", description="Works on stream profiles.")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     check = verbs.add_parser(

@@ -63,7 +63,6 @@ class SocketConversation:
         return end
 
     def send_close(self) -> None:
-        """Sends the close."""
         if self._talk is not None:
             self._send(self._talk.closing_messages())
 

@@ -35,7 +35,6 @@ def outcome_line(result: Outcome, *, dry_run: bool) -> str:
 
 
 def add(subparsers: Any) -> None:
-    """Adds the verb."""
     parser = subparsers.add_parser(
         "redrive",
         description="Lists the dead-letter messages. Puts whole events back into the table and, with --restart, starts "

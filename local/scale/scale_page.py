@@ -38,7 +38,6 @@ class ScaleCounts:
 
 
 def count_again() -> ScaleCounts:
-    """Counts again."""
     source = month.read_scenario("prod")
     streams = LIGHT.group_size
     usage = model.count_load(source, LIGHT)

@@ -51,8 +51,6 @@ RETRY_MOST_S = 20.0
 
 @dataclass(slots=True)
 class TokenBucket:
-    """A token bucket."""
-
     refill: float
     most: float
     tokens: float | None = None

@@ -60,7 +60,6 @@ class FunctionAddresses:
         return self._endpoints.environment() | self.upstreams | own
 
     def queues(self, queue_urls: Mapping[str, str]) -> dict[str, str]:
-        """Returns the queues' addresses for functions."""
         if not self._is_guarded:
             return dict(queue_urls)
         origin = self._endpoints.url_of("sqs")

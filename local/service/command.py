@@ -62,7 +62,6 @@ def read_options(environment: Mapping[str, str]) -> Options:
 
 
 def add(subparsers: Any) -> None:
-    """Adds the verb."""
     parser = subparsers.add_parser(
         "run",
         description="Runs the whole service on this machine until Ctrl-C: API, functions, tables, streams.",

@@ -290,7 +290,6 @@ class Mappings:
             self._tasks += [asyncio.create_task(mapping.run()), asyncio.create_task(mapping.sweep())]
 
     def stop(self) -> None:
-        """Stops the mappings."""
         for task in self._tasks:
             task.cancel()
         self._tasks = []

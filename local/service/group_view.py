@@ -40,7 +40,6 @@ class GroupView:
         return self.update(streams, now_ms, since_ms, alert_after_ms)
 
     def update(self, streams: Mapping[str, Records], now_ms: int, since_ms: int, alert_after_ms: int) -> list[str]:
-        """Returns the news from the records of all streams in the group."""
         # A stream that should stop, or has ended, leaves the group and needs no connection.
         streams = {one: each for one, each in streams.items() if each.lease.execution and not each.lease.stop}
         self.members = len(streams)

@@ -165,8 +165,6 @@ class _Input:
 
 
 class _Util:
-    """`$util`."""
-
     def escapeJavaScript(self, text: Any) -> str:
         """As Commons Lang's StringEscapeUtils.escapeJavaScript, which also escapes ', / and everything beyond ASCII."""
         return _ESCAPED.sub(_escape, str(text))

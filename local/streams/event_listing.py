@@ -34,7 +34,6 @@ Write = Callable[[Page], Any]
 
 
 def add(subparsers: Any) -> None:
-    """Adds the verb."""
     words = "Prints the stored events of a stream in their order, or exports them into a file with a progress bar."
     examples = [
         "events demo --from 15m",

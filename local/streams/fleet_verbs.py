@@ -28,7 +28,6 @@ SILENT_S = 360.0
 
 
 def add(subparsers: Any) -> None:
-    """Adds the verb."""
     parser = api_session.add_verb(
         subparsers,
         "apply",

@@ -24,7 +24,6 @@ EVERY_S = 1.0
 
 
 def add(subparsers: Any) -> None:
-    """Adds the verb."""
     words = "Prints events as they are stored. Ctrl-C ends it and prints how to continue."
     examples = ["follow demo", "follow demo --json | jq -r .data", "follow demo --all", "follow demo --after POSITION"]
     parser = api_session.add_verb(subparsers, "follow", words, examples)

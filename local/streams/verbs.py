@@ -21,7 +21,6 @@ from streamkeeper.transport import path_of
 
 
 def add(subparsers: Any, name: str) -> None:
-    """Adds one of the verbs."""
     words, examples, run = VERBS[name]
     parser = api_session.add_verb(
         subparsers, name, words, examples, stream=name not in ("list", *MANY_STREAM_VERBS), exits=EXITS.get(name)
@@ -53,7 +52,6 @@ def _add_many(parser: argparse.ArgumentParser, name: str) -> None:
 
 
 def add_times(parser: argparse.ArgumentParser) -> None:
-    """Adds --from and --to."""
     form = "an instant (2026-11-21T06:25:19Z), a date, or how long ago (15m, 2h, 7d)"
     parser.add_argument(
         "--from", dest="from_at", type=api_session.read_instant, metavar="WHEN", help=f"at or after this: {form}"

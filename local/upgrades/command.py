@@ -74,7 +74,6 @@ class StageUpgrades:
 
 
 def add(subparsers: Any) -> None:
-    """Adds the verb."""
     parser = subparsers.add_parser(
         "upgrade",
         description="Moves the streams to the deployed function and machine, a few first and then in waves, and moves "

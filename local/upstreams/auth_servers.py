@@ -39,7 +39,6 @@ class PlayedAuth:
     issued_count: int = 0
 
     def answer_token_request(self, headers: Mapping[str, str], body: bytes) -> AuthAnswer:
-        """Returns the answer to a request for a token."""
         form = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
         grant = form.get("grant_type")
         if grant not in ("client_credentials", "refresh_token"):
@@ -55,7 +54,6 @@ class PlayedAuth:
         return 200, {"access_token": token, "token_type": "Bearer", "expires_in": self.token_lives_s} | refreshed
 
     def answer_ticket_request(self, headers: Mapping[str, str]) -> AuthAnswer:
-        """Returns the answer to a request for a ticket."""
         if not self.has_valid_token(headers):
             return 401, {"message": "Who are you?"}
         ticket = self._new("k")

@@ -84,7 +84,6 @@ class Bounds:
         self.searched_s = 0.0  # seconds that regular expressions have searched
 
     def exceeded_error(self, bound: str) -> Exception:
-        """Return the exception for a bound that was exceeded."""
         return Exceeded(bound) if self.limits is FULL_LIMITS else Costly()
 
     def overrun_error(self) -> Exception:

@@ -140,7 +140,6 @@ class QueryFlow:
         self.assigned_variables = self._outcome.assigned_variables
 
     def narrow_input(self, raw: Any, _branch: Branch) -> Any:
-        """Return the raw input."""
         return raw
 
     def effective_input(self, raw: Any, branch: Branch) -> Any:

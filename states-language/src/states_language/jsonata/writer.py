@@ -107,7 +107,6 @@ class Writer:
         return name
 
     def write_line(self, text: str) -> None:
-        """Write a line."""
         self.lines.append(f"{self._indent}{text}\n")
 
     @contextlib.contextmanager
@@ -152,7 +151,6 @@ class Writer:
         return name
 
     def count_step(self) -> None:
-        """Count a step."""
         self._steps += 1
 
     def write_step_count(self) -> None:

@@ -55,7 +55,6 @@ def _compiled_query(text: str, location: str) -> Query:
 
 
 def answer_job(job: Job) -> Job:
-    """Return the answer to a job."""
     try:
         if "expression" in job:
             return _evaluate(job)

@@ -59,7 +59,6 @@ class Lanes:
         self._ending: deque[Callable[[], object]] = deque()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """Return a coroutine that runs this one in a lane."""
         return _LaneCoroutine(Lane(self, coroutine), coroutine)
 
     def spend(self, steps: int, lane: "Lane | None" = None) -> None:

@@ -30,7 +30,6 @@ def text_in_turns(value: Any, most: int) -> str:
 
 
 def _text_parts(value: Any, host: Lane) -> Iterator[str]:
-    """Yield the text of a value in parts."""
     if not isinstance(value, dict | list):
         yield compact(value)
         return

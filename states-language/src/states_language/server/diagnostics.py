@@ -40,7 +40,6 @@ def refuse_invalid_definition(definition: str, kind: str) -> None:
 
 
 def invalid_definition(problem: DefinitionError, definition: Any) -> Refusal:
-    """Returns the refusal of a definition with this problem."""
     return _refusal([_diagnostic(problem, definition)])
 
 

@@ -82,8 +82,6 @@ class ExpressExecutions:
 
 
 class ExecutionActions(Actions):
-    """The actions on executions."""
-
     def __init__(self, executions: Executions, express: ExpressExecutions) -> None:
         self._executions = executions
         self._express = express

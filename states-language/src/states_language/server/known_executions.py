@@ -108,7 +108,6 @@ class Registry:
         return list(self._known.values())
 
     def running(self) -> list[KnownExecution]:
-        """Returns the running executions."""
         return [known for known in self._known.values() if known.closing is None]
 
     def get(self, arn: str) -> KnownExecution:

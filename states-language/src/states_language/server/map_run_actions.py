@@ -12,8 +12,6 @@ from states_language.server.requests import Actions, Answer, Parameters, Refusal
 
 
 class MapRunActions(Actions):
-    """The actions on Map Runs."""
-
     def __init__(self, executions: Executions) -> None:
         self._executions = executions
 
@@ -37,7 +35,6 @@ class MapRunActions(Actions):
 
 
 def _running_map_runs(executions: Executions) -> Iterator[MapRunReport]:
-    """Yields the Map Runs of the executions that run."""
     for known in executions.running():
         yield from known.live.map_runs if known.live is not None else ()
 

@@ -74,8 +74,6 @@ def single_state_machine(state: Mapping[str, Any], variables: Mapping[str, Any] 
 
 
 class StateTest:
-    """One test of one state."""
-
     def __init__(self, state: dict[str, Any], request: StateTestRequest, run: Run) -> None:
         self.state = state
         self.request = request

@@ -244,8 +244,6 @@ class DynamicField:
 
 
 class NumberField(DynamicField):
-    """A number field."""
-
     def __init__(
         self, fields: Fields, name: str, least: float, most: float = 99_999_999, *, whole: bool = True
     ) -> None:

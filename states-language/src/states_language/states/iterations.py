@@ -36,7 +36,6 @@ class StateWithLines(StateWithRetry):
     """A state that runs lines of states, or executions, within it."""
 
     def add_failed_event(self, branch: Branch) -> None:
-        """Add the event that the state failed."""
         branch.add(f"{self.type}StateFailed")
 
     async def await_lines(self, branch: Branch, group: Awaitable[Any]) -> Any:
@@ -138,8 +137,6 @@ class Lines:
 
 
 class Parallel(StateWithLines):
-    """A Parallel state."""
-
     type = "Parallel"
 
     def __init__(self, name: str, fields: Fields) -> None:

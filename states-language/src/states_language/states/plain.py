@@ -22,8 +22,6 @@ from states_language.values import MISSING, compact
 
 
 class Succeed(State):
-    """A Succeed state."""
-
     type = "Succeed"
 
     def __init__(self, name: str, fields: Fields) -> None:
@@ -40,8 +38,6 @@ class Succeed(State):
 
 
 class Pass(StateWithNext):
-    """A Pass state."""
-
     type = "Pass"
 
     def __init__(self, name: str, fields: Fields) -> None:
@@ -62,8 +58,6 @@ FailText = str | Expression | Template | None
 
 
 class Fail(State):
-    """A Fail state."""
-
     type = "Fail"
 
     def __init__(self, name: str, fields: Fields) -> None:
@@ -110,8 +104,6 @@ _FORMAT = "ISO-8601 extended offset date-time format string"
 
 
 class Wait(StateWithNext):
-    """A Wait state."""
-
     type = "Wait"
 
     def __init__(self, name: str, fields: Fields) -> None:
@@ -174,8 +166,6 @@ class Rule:
 
 
 class Choice(State):
-    """A Choice state."""
-
     type = "Choice"
 
     def __init__(self, name: str, fields: Fields) -> None:

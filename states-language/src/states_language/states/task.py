@@ -24,8 +24,6 @@ from states_language.values import MISSING, compact, too_large_cause, well_forme
 
 
 class Task(StateWithRetry):
-    """A Task state."""
-
     type = "Task"
 
     def __init__(self, name: str, fields: Fields) -> None:

@@ -79,7 +79,6 @@ class NoLatencies:
     """AWS without latencies."""
 
     def start_ms(self) -> int:
-        """Return 0."""
         return 0
 
     wait_overshoot_ms = wait_to_task_ms = start_ms

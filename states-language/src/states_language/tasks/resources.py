@@ -62,7 +62,6 @@ class Resource:
 
     @property
     def is_activity(self) -> bool:
-        """Return whether this is an activity."""
         return self.service == ACTIVITY
 
 
