@@ -1,5 +1,5 @@
 // Resolves ${file(env/settings.cjs)}: {settings, upstreams} of the stage. It checks the settings by the rules of
-// settings.schema.json, and adds what follows from them. local/settings_schema.py and local/stages.py do the same on a
+// settings.schema.json, and adds what follows from them. local/stages.py and local/stages.py do the same on a
 // laptop, in the same words: tests/deploy/test_settings.py compares the two. osls itself would read the file with more
 // types (dates, octal numbers) and variables; here, as there, it has only the types of JSON.
 'use strict';

@@ -23,9 +23,8 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.pages import Fetched
-from handlers.upstream.end_reasons import explain
+from handlers.upstream.end_reasons import explain, send_request
 from handlers.upstream.opening import open_response
-from handlers.upstream.single_request import send_request
 from handlers.upstream.strict_response import StrictResponse
 
 MOST_BYTES = 8 * 1024 * 1024

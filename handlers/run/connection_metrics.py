@@ -5,7 +5,7 @@ keeps as metrics, each of which costs money every month:
 
     "stage"     of all streams together: stored events and what went wrong, if it is not 0
     "profile"   all of them for each profile, 0 included
-    "stream"    the same of connections, and by stream what the delivery counts (handlers/delivery.py)
+    "stream"    the same of connections, and by stream what the delivery counts (handlers/deliver/delivery_metrics.py)
 
 For a stream that shares a function the document names the group, so that queries of the log can sum up by it.
 

@@ -19,10 +19,9 @@ from handlers.connection.opening_steps import Ask, Call, Preparation, Unready, o
 from handlers.framing import content_codings
 from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
-from handlers.upstream.end_reasons import explain
+from handlers.upstream.end_reasons import ClosedHere, explain, send_request
 from handlers.upstream.inbox import Inbox
 from handlers.upstream.opening import ResponseClass, open_response, redirect_to_ticket
-from handlers.upstream.single_request import ClosedHere, send_request
 from handlers.upstream.socket_response import SWITCHED, Outbox, SocketResponse, check_switch, new_key
 from handlers.upstream.standstill import Pulse, elapsed_s, waiting_bytes
 from handlers.upstream.strict_response import BUFFER_BYTES, JoiningResponse, StrictResponse

@@ -12,7 +12,7 @@ from typing import Any
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.settings import Settings
-from local import settings_schema, stages
+from local import stages
 from local.chaos.schedule import Schedule
 from local.simulation import socket_peer
 from local.simulation.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
@@ -148,7 +148,7 @@ def stage_settings(renews: bool, overrides: tuple[tuple[str, int], ...] = ()) ->
     """Returns the stage's settings with the short limits, and then with `overrides`."""
     limits = {**LIMITS, "renew_after": RENEWS_SOON if renews else RENEWS_LATE, **dict(overrides)}
     return stages.load(
-        STAGE, {name: value for name, value in limits.items() if name in settings_schema.schema()["properties"]}
+        STAGE, {name: value for name, value in limits.items() if name in stages.read_schema()["properties"]}
     )
 
 

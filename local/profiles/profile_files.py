@@ -16,7 +16,7 @@ from handlers.api import known_profiles
 from handlers.api.answers import Problem
 from handlers.profile.addresses import ProfileError, check_stream_id, part_ids
 from handlers.profile.parse import parse
-from local.settings_schema import schema
+from local.stages import read_schema
 from local.terminal import UserError, explain_os_errors
 
 # A variable is an address that the function knows; a file is valid even if it is not set here.
@@ -51,7 +51,7 @@ def placeholders(text: str) -> dict[str, str]:
 
 def check_upstreams(paths: Iterable[Path], environment: Mapping[str, str]) -> None:
     """Raises UserError if a variable that one of these profiles begins with is set, but is not an address."""
-    (rules,) = schema()["properties"]["upstreams"]["patternProperties"].values()
+    (rules,) = read_schema()["properties"]["upstreams"]["patternProperties"].values()
     used: set[str] = set()
     for path in paths:
         # A file that cannot be read is reported when its stream is started; others run meanwhile.

@@ -13,7 +13,7 @@ from typing import Any
 
 from handlers.api.verdict import plural
 from handlers.profile.addresses import MOST_PARTS
-from local import settings_schema
+from local import stages
 from local.costs import model, month, stage_costs
 from local.costs.model import PARTITION_UNITS, Costs, Load, Usage
 from local.costs.prices import Prices
@@ -74,8 +74,8 @@ def choose_function_size(asked: PlanRequest, settings: Mapping[str, Any]) -> Fun
     """The cheapest function for these streams, each split into as few connections as possible."""
     connections = max(1, math.ceil(asked.events_per_s / planned_events_per_s(MEMORY_MB[-1], asked.event_bytes)))
     rate, streams = asked.events_per_s / connections, asked.streams * connections
-    most = settings_schema.schema()["properties"]["streams_per_function"]["maximum"]
-    most = min(most, streams, settings_schema.most_per_handover(settings, round(1000 * asked.connect_s)))
+    most = stages.read_schema()["properties"]["streams_per_function"]["maximum"]
+    most = min(most, streams, stages.most_per_handover(settings, round(1000 * asked.connect_s)))
     figures = stage_costs.measurements()
     found = []
     for memory_mb in MEMORY_MB:
@@ -121,7 +121,7 @@ class Plan:
     @property
     def most_per_handover(self) -> int:
         """How many streams with this upstream a handover has time for."""
-        return settings_schema.most_per_handover(self.source.settings, round(1000 * self.asked.connect_s))
+        return stages.most_per_handover(self.source.settings, round(1000 * self.asked.connect_s))
 
     @cached_property
     def limits(self) -> list[Limit]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from handlers.run.group_function import AT_ONCE, YOUNG_MS
-from local import settings_schema, stages
+from local import stages
 from local.costs import month
 from tests.deploy import node
 
@@ -170,8 +170,8 @@ def test_packaging_and_the_function_have_one_rule_for_handovers() -> None:
     """Its numbers are those of a group's function, and of the month that is priced."""
     connect_ms = month.read_scenario("prod").latencies_ms["connect"][0]
     expected = {"at_once": AT_ONCE, "young_ms": YOUNG_MS, "connect_ms": connect_ms}
-    rule = {name: value for name, value in settings_schema.schema()["handover"].items() if name != "$comment"}
+    rule = {name: value for name, value in stages.read_schema()["handover"].items() if name != "$comment"}
     assert rule == expected
     # One that answers at once, and one so slow that its openings no longer hold up others.
     prod = stages.load("prod")
-    assert [settings_schema.most_per_handover(prod, connect_ms) for connect_ms in (100, 900, 2_500)] == [3200, 352, 304]
+    assert [stages.most_per_handover(prod, connect_ms) for connect_ms in (100, 900, 2_500)] == [3200, 352, 304]

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local import settings_schema, stages
+from local import stages
 from local.release import __main__ as builder
 from local.release import variants
 from local.release.release_template import BOUNDS, DEPLOYMENT, handover_rules, setting_rules, without_tool_parts
@@ -114,7 +114,7 @@ def sentences(rules: Iterable[Any], chosen: dict[str, str]) -> list[str]:
 def test_a_release_refuses_what_helps_nobody() -> None:
     """One function, in which two lanes cannot overlap, as a stage does; and sinks of profiles that are nowhere."""
     chosen = {"ConnectionConcurrency": "1", "ProfilesBucket": "", "ProfilesFolder": "", "ProfileSinks": "arn:a"}
-    rules = setting_rules(settings_schema.schema()).values()
+    rules = setting_rules(stages.read_schema()).values()
     assert sentences(rules, chosen | {"HttpSinks": "false"}) == [
         "ConnectionConcurrency must be 0, or a whole number from 2 to 100000.",
         "ProfileSinks is for the profiles of a bucket: set ProfilesBucket, or leave it out.",

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local import settings_schema, stages
+from local import stages
 from local.service import osls
 from local.template import ACCOUNT
 from local.terminal import UserError
@@ -26,7 +26,7 @@ const { stage, table, text } = given;
 if (stage !== undefined) return checkName(stage) ?? "";
 return (text === undefined ? checked(table, "here") : read(Buffer.from(text, "base64"), "here")).settings;
 """
-SCHEMA = settings_schema.schema()
+SCHEMA = stages.read_schema()
 NAMES = list(SCHEMA["properties"])
 GOOD = {name: value for name, value in stages.load("local").items() if name not in stages.DERIVED}
 UPSTREAMS = {"UPSTREAM_ETCD": "https://etcd.example.org:2379"}

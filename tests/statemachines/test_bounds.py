@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from local import settings_schema, stages
+from local import stages
 from states_language import Execution, TaskCall, TaskFailure, load
 from tests.statemachines import bounds
 from tests.statemachines.connections import after, definition, executed
@@ -19,7 +19,7 @@ LANES = ("A", "B")
 
 def highest(setting: str) -> int:
     """Returns the highest value that a settings file may have."""
-    value: int = settings_schema.schema()["properties"][setting]["maximum"]
+    value: int = stages.read_schema()["properties"][setting]["maximum"]
     return value
 
 

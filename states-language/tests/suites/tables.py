@@ -32,8 +32,8 @@ from states_language.definition.fields import DefinitionError
 from states_language.jsonata.bounds import FULL_LIMITS, Exceeded
 from states_language.jsonata.engine import Jsonata, begin_evaluation
 from states_language.jsonata.functions import functions_frame
-from states_language.jsonata.json_values import Unsupported, from_library, to_library
 from states_language.jsonata.library import Utils
+from states_language.jsonata.numbers import Unsupported, from_library, to_library
 from states_language.jsonata.patterns import compile_pattern
 from states_language.jsonata.syntax import coded_message, error_text, nodes
 from states_language.jsonpath.grammar import compile_path

@@ -3,7 +3,7 @@
 import textwrap
 from pathlib import Path
 
-from states_language.workbench import answers as functions
+from states_language.workbench import files as functions
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command.md").read_text(encoding="utf-8")
 

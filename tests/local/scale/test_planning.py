@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from handlers.connection.inputs import MOST_PARTITIONS
-from local import settings_schema, stages
+from local import stages
 from local.cli import main
 from local.costs import model, month, prices, stage_costs
 from local.costs.counted_run import NAMES, RunCounts
@@ -46,7 +46,7 @@ def test_a_function_holds_what_it_can_read_hold_and_hand_over(asked: PlanRequest
     assert found == expected
     rate = asked.events_per_s / found.connections * found.together
     assert rate <= stage_costs.most_events_per_s(found.memory_mb, asked.event_bytes) / planning.HEADROOM
-    assert found.together <= settings_schema.most_per_handover(PROD, round(1000 * asked.connect_s))
+    assert found.together <= stages.most_per_handover(PROD, round(1000 * asked.connect_s))
 
 
 def test_a_rate_is_read_in_any_of_four_units(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,9 +27,9 @@ from states_language.jsonata.bounds import (
 )
 from states_language.jsonata.engine import Frame, Jsonata, begin_evaluation
 from states_language.jsonata.engine import current_bounds as used
-from states_language.jsonata.json_values import NESTED, Unsupported, from_library, to_library, type_of
 from states_language.jsonata.leaf_nodes import path_names
 from states_language.jsonata.node_functions import node_function
+from states_language.jsonata.numbers import NESTED, Unsupported, from_library, to_library, type_of
 from states_language.jsonata.patterns import compile_pattern
 from states_language.jsonata.syntax import (
     bound_names,

@@ -15,8 +15,8 @@ from typing import Any
 from states_language.clock import uuid4
 from states_language.jsonata import dates, library, numbers, pictures, texts
 from states_language.jsonata.engine import Frame, Jsonata, current_bounds
-from states_language.jsonata.json_values import to_library
 from states_language.jsonata.library import Functions, JException, Utils
+from states_language.jsonata.numbers import to_library
 from states_language.jsonata.patterns import Matcher
 from states_language.jsonpath.intrinsic_functions import ALGORITHMS, java_random
 from states_language.values import count_values, parse_json, to_utf16_units, unique_members_hook

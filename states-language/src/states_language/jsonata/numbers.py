@@ -1,4 +1,4 @@
-"""Implements numbers in JSONata: arithmetic, $string, $number, $round, $power and $formatBase.
+"""Implements numbers in JSONata: arithmetic, $string, $number, $round, $power and $formatBase; translates values.
 
 A number is written by ECMAScript's rules, a whole one below 2**63 exactly, as AWS does: number_text(1e21) is "1e+21".
 Source: the JSONata documentation, "Numeric functions".
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from states_language.jsonata.library import Functions, JException, Utils
+from states_language.values import well_formed
 
 NON_FINITE_NAMES = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 """JavaScript's and AWS's names of the numbers that JSON does not have."""
@@ -174,3 +175,66 @@ def format_base(value: Any, radix: Any = None) -> Any:
     if not math.isfinite(value):
         return NON_FINITE_NAMES[str(value)]
     return Functions.base_repr(int(round_half_even(value)), base).lower()
+
+
+NULL = Utils.NULL_VALUE
+NESTED = (dict, list)
+_KINDS = {
+    type(None): "null", bool: "boolean", int: "number", float: "number", dict: "object", list: "array", str: "string",
+}  # fmt: skip
+
+
+def type_of(value: Any) -> str:
+    """Return the JSON name of the value's type."""
+    return _KINDS.get(type(value)) or next((name for each, name in _KINDS.items() if isinstance(value, each)), "number")
+
+
+class Unsupported(Exception):
+    """The value is a function, which JSON cannot hold."""
+
+
+def to_library(value: Any) -> Any:
+    """Return a JSON value as the library represents it; the value itself if it holds no null."""
+    if value is None:
+        return NULL
+    if isinstance(value, dict):
+        members = None
+        for key, member in value.items():
+            if (member is None or isinstance(member, NESTED)) and (inner := to_library(member)) is not member:
+                members = members or {}
+                members[key] = inner
+        return {**value, **members} if members else value
+    if isinstance(value, list):
+        if not any(element is None or isinstance(element, NESTED) for element in value):
+            return value
+        elements = []
+        for element in value:
+            elements.append(to_library(element))
+        return elements if any(new is not old for new, old in zip(elements, value, strict=True)) else value
+    return value
+
+
+def from_library(value: Any) -> Any:
+    """Return the library's value as JSON; raises Unsupported for a function."""
+    if isinstance(value, str):
+        return value if value.isascii() else well_formed(value)
+    if isinstance(value, int):
+        return value
+    if value is NULL or value is None:
+        return None
+    if isinstance(value, float):
+        # JSON has no Infinity and no NaN; AWS returns JavaScript's names for them.
+        return int_if_whole(value) if math.isfinite(value) else NON_FINITE_NAMES[str(value)]
+    if isinstance(value, dict):
+        members = {}
+        for key, member in value.items():
+            members[well_formed(key)] = from_library(member)
+        return members
+    if isinstance(value, Utils.RangeList):
+        return list(value)
+    if isinstance(value, list):
+        elements = []
+        for element in value:
+            elements.append(from_library(element))
+        return elements
+    raise Unsupported

@@ -13,7 +13,7 @@ from states_language.context import Environment, check_variable_names
 from states_language.definition.fields import Fields, child_pointer
 from states_language.failures import Oversized
 from states_language.jsonata.evaluation import ExpressionFrame, Query, compile_query, is_query, is_valid_query
-from states_language.jsonata.json_values import type_of
+from states_language.jsonata.numbers import type_of
 from states_language.values import FEW_VALUES, LARGEST_BETWEEN, compact, estimate_json_length
 
 States = dict[str, Any]

@@ -40,7 +40,7 @@ from states_language.tasks.calls import Perform
 from states_language.tasks.lambdas import Functions
 from states_language.tasks.stubs import Answer, answer_name
 from states_language.workbench import Mistake, files
-from states_language.workbench.answers import read_answers, read_mock_config
+from states_language.workbench.files import read_answers, read_mock_config
 
 DEFAULT_RETENTION = Retention()
 PORT, FOLDER = 8083, Path(".states-language")

@@ -22,8 +22,8 @@ from states_language.server.diagnostics import (
 )
 from states_language.server.executions import Executions
 from states_language.server.json_messages import message
-from states_language.server.mock_validation import STRICT, check_result
 from states_language.server.requests import PREFIX, Actions, Answer, Parameters, Refusal, read_data, read_input
+from states_language.server.sdk import STRICT, check_mocked_result
 from states_language.server.single_state import NAME, StateTest, StateTestRequest, single_state_machine
 from states_language.tasks.calls import Exchange
 from states_language.tasks.resources import Resource, read_resource
@@ -235,7 +235,7 @@ def _check_mock(parameters: Parameters, state: dict[str, Any], request: StateTes
     if kind == "Task":
         resource = read_resource(state["Resource"])
         if isinstance(resource, Resource):
-            check_result(resource, result, mock.get("fieldValidationMode") or STRICT)
+            check_mocked_result(resource, result, mock.get("fieldValidationMode") or STRICT)
         return
     wanted, description = (dict, "a JSON object") if "ResultWriter" in state else (list, "an array")
     if not isinstance(result, wanted):

@@ -16,7 +16,7 @@ from states_language.definition.pointers import states_of
 from states_language.tasks.calls import Whole
 from states_language.tasks.stubs import Behaviour, Mock, MockConfig, format_attempts
 from states_language.values import compact, cut
-from states_language.workbench import answers, files
+from states_language.workbench import files
 from states_language.workbench import run as runs
 from states_language.workbench.files import Host, Mistake
 
@@ -45,7 +45,7 @@ def add(subparsers: Any, _: Host) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Print the test cases, or their results, and return the exit status."""
-    config = answers.read_mock_config(args.config, lambda config: config)
+    config = files.read_mock_config(args.config, lambda config: config)
     if args.file is None:
         found = config.cases if args.of is None else {args.of: config.cases[_machine_name(config, args.of)]}
         print(json.dumps(_as_json(found), indent=1) if args.json else "\n".join(_case_lines(found)))

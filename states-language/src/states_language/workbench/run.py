@@ -22,7 +22,6 @@ from states_language.history import details_of
 from states_language.tasks.lambdas import StandIns
 from states_language.tasks.stubs import Answer
 from states_language.values import parse_external_json
-from states_language.workbench import answers as functions
 from states_language.workbench import files
 from states_language.workbench.files import Host, Mistake
 
@@ -63,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     data = read_input(args.input)
     # A function's prints are its log.
     with contextlib.redirect_stdout(sys.stderr):
-        answers = functions.read_answers(args.functions, args.case)
+        answers = files.read_answers(args.functions, args.case)
         if args.virtual:
             execution = run_virtually(machine, data, answers, args.host)
         else:
