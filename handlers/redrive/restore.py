@@ -13,18 +13,8 @@ from handlers.connection.inputs import LOG, Layout
 from handlers.framing.events import StreamEvent
 from handlers.segments.codec import pack
 from handlers.segments.known_keys import hashes, key_hash
+from handlers.store import event_items
 from handlers.store.control_table import IS_NEW, Table
-from handlers.store.event_items import (
-    PLACES,
-    PROMISED,
-    StoragePolicy,
-    StoredEvent,
-    body_of,
-    event_item,
-    partition_key,
-    to_stored_event,
-    with_object_reference,
-)
 from handlers.store.overflow import Objects
 from handlers.store.segment_reader import BEHIND, is_segment, log_key, segment_of, stored_events
 from handlers.store.segment_writer import MAX_SEGMENT_BYTES, object_of_event, segment_item
@@ -34,7 +24,7 @@ STORED, KNOWN = "stored", "known"
 # The event's number in its connection if no mark has one: greater than any number that a connection reaches.
 UNNUMBERED = 500_000_000_000
 # The attributes of the event's item that the mark has.
-KEPT = (*PLACES.values(), "fence", "received_at_ms", "expires_at", "conflict_of")
+KEPT = (*event_items.PLACES.values(), "fence", "received_at_ms", "expires_at", "conflict_of")
 
 
 class NotStored(Exception):
@@ -54,9 +44,11 @@ class Events:
         if layout.partitions == LOG and stored is None:
             return self._outcome_in_log(stream_id, event, dry_run=dry_run)
         number = UNNUMBERED + zlib.crc32(event.key.encode())
-        item = event_item(stream_id, fence, number, event, StoragePolicy(partitions, order=layout.order))
+        item = event_items.event_item(
+            stream_id, fence, number, event, event_items.StoragePolicy(partitions, order=layout.order)
+        )
         if stored is not None and "dead_letter" not in stored:
-            if to_stored_event(stored, self.objects.find).data != event.data:
+            if event_items.to_stored_event(stored, self.objects.find).data != event.data:
                 raise NotStored("another body is stored under its key")
             return KNOWN
         if stored is not None:
@@ -65,7 +57,7 @@ class Events:
             item |= {name: stored[name] for name in KEPT if name in stored}
         body = None
         if size_bytes(item) > MAX_ITEM_BYTES:
-            referring, body = with_object_reference(item), body_of(item)
+            referring, body = event_items.with_object_reference(item), event_items.body_of(item)
             if size_bytes(referring) > MAX_ITEM_BYTES:
                 raise NotStored("its id and its name are too large for an item")
             item = referring
@@ -103,12 +95,12 @@ class Events:
         return found is not None and found[1].dead_letter is None
 
     def _read(self, stream_id: str, key: str, partitions: int) -> Item | None:
-        item = self._table.get(partition_key(stream_id, key, partitions), key)
-        return None if item is not None and PROMISED in item else item
+        item = self._table.get(event_items.partition_key(stream_id, key, partitions), key)
+        return None if item is not None and event_items.PROMISED in item else item
 
     # --- the marks of a log -------------------------------------------------------------------------------------------
 
-    def _find(self, stream_id: str, key: str) -> tuple[Item, StoredEvent] | None:
+    def _find(self, stream_id: str, key: str) -> tuple[Item, event_items.StoredEvent] | None:
         """Returns the segment and the event, or its mark, with this key, newest first; None if the log has none."""
         condition, values = "PK = :partition AND SK < :bound", {":partition": log_key(stream_id), ":bound": BEHIND}
         for item in self._table.query_items(condition, values, ScanIndexForward=False, ConsistentRead=True):

@@ -14,17 +14,8 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from handlers.aws.executions import UNKNOWN
+from handlers.connection import orphans
 from handlers.connection.lease import Lease
-from handlers.connection.orphans import (
-    START_EVERY_MS,
-    Verdict,
-    is_replacement,
-    is_suspect,
-    judge_execution,
-    start_input,
-    start_names,
-    successor_names,
-)
 from handlers.group import is_group
 from handlers.store import typed_values
 from handlers.store.control_table import Table
@@ -62,7 +53,7 @@ class ExecutionDescription:
     """Step Functions' answer about an execution; `started_ms` is -1 if there is no such execution."""
 
     arn: str
-    verdict: Verdict
+    verdict: orphans.Verdict
     started_ms: int
 
 
@@ -85,9 +76,11 @@ class StepFunctions:
         except ClientError as refusal:
             if refusal.response["Error"]["Code"] not in UNKNOWN:
                 raise
-            return ExecutionDescription(arn, Verdict.OVER, -1)
+            return ExecutionDescription(arn, orphans.Verdict.OVER, -1)
         started_ms = round(answer["startDate"].timestamp() * 1000)
-        return ExecutionDescription(arn, judge_execution(answer["status"], answer.get("output") or ""), started_ms)
+        return ExecutionDescription(
+            arn, orphans.judge_execution(answer["status"], answer.get("output") or ""), started_ms
+        )
 
     def describe_by_name(self, name: str) -> ExecutionDescription:
         """Returns Step Functions' answer about the machine's execution of this name."""
@@ -96,9 +89,9 @@ class StepFunctions:
     def newest_successor(self, stream_id: str, execution: str) -> ExecutionDescription:
         """Returns the last successor in the line that begins with this execution of the stream."""
         last = self.describe(execution)
-        while last.verdict is not Verdict.RUNS:
+        while last.verdict is not orphans.Verdict.RUNS:
             successors = self._successors(stream_id, last.arn)
-            after = [successor for successor in successors if successor.verdict is not Verdict.ASIDE]
+            after = [successor for successor in successors if successor.verdict is not orphans.Verdict.ASIDE]
             if not after:
                 break
             last = max(after, key=lambda successor: successor.started_ms)
@@ -112,7 +105,7 @@ class StepFunctions:
 
     def _successors(self, stream_id: str, execution: str) -> list[ExecutionDescription]:
         known = []
-        for names in successor_names(stream_id, execution):
+        for names in orphans.successor_names(stream_id, execution):
             for name in names:
                 described = self.describe_by_name(name)
                 if described.started_ms < 0:
@@ -136,16 +129,16 @@ class Orphans:
 
     def check(self, stream_id: str, lease: Lease, now_ms: int) -> Orphan | None:
         """Returns the orphan, with the execution that was started for it; None if the stream is not orphaned."""
-        if not is_suspect(lease, now_ms):
+        if not orphans.is_suspect(lease, now_ms):
             return None
         last = self.newest_successor(stream_id, lease.execution)
-        if last.verdict is Verdict.RUNS:
+        if last.verdict is orphans.Verdict.RUNS:
             return None
         # Since the lease was read, a successor may have taken it and its predecessor ended.
         now = self.read_lease(stream_id)
-        if now.execution != lease.execution or not is_suspect(now, now_ms):
+        if now.execution != lease.execution or not orphans.is_suspect(now, now_ms):
             return None
-        is_done = last.verdict is Verdict.DONE
+        is_done = last.verdict is orphans.Verdict.DONE
         started = "" if is_done or not self.may_start(stream_id) else self._start(stream_id, lease.execution, now_ms)
         return Orphan(stream_id, lease.execution, is_done, started)
 
@@ -156,15 +149,17 @@ class Orphans:
         concurrent start, or a second start after a lost answer, uses the same name, and for the name of a running
         execution Step Functions returns that execution.
         """
-        names = start_names(stream_id, execution)
-        before_ms = self.states.describe(execution).started_ms if is_replacement(execution) else -START_EVERY_MS
+        names = orphans.start_names(stream_id, execution)
+        before_ms = (
+            self.states.describe(execution).started_ms if orphans.is_replacement(execution) else -orphans.START_EVERY_MS
+        )
         while (earlier := self.states.describe_by_name(name := next(names))).started_ms >= 0:
-            if earlier.verdict is Verdict.RUNS:
+            if earlier.verdict is orphans.Verdict.RUNS:
                 return earlier.arn
             before_ms = max(before_ms, earlier.started_ms)
-        if now_ms - before_ms < START_EVERY_MS:
+        if now_ms - before_ms < orphans.START_EVERY_MS:
             return ""
-        return self.states.start(name, start_input(stream_id, execution))
+        return self.states.start(name, orphans.start_input(stream_id, execution))
 
 
 def is_release_overdue(lease: Lease, now_ms: int) -> bool:
@@ -185,7 +180,7 @@ def release_stopped(
     A lease that names the group itself was left by a start that ended half way: no function has claimed the stream, and
     none will, because of the stop. `newest_successor` is that of `Orphans`.
     """
-    if not is_group(lease.execution) and newest_successor(stream_id, lease.execution).verdict is Verdict.RUNS:
+    if not is_group(lease.execution) and newest_successor(stream_id, lease.execution).verdict is orphans.Verdict.RUNS:
         return False
     ended = {"ending": "StreamEnded", "ending_cause": "stopped", "ended_at": typed_values.instant_text(now_ms)}
     condition, place = "#execution = :held AND #stop = :yes", typed_values.item_key(stream_id, "lease")

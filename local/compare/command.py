@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from handlers.api.verdict import plural
-from local import garbage_collection, stages
+from local import garbage_collection, stages, terminal
 from local.compare import backoff_kinds, checkpoints, fault_kinds, strategy_world
 from local.compare.strategies import STRATEGIES, Strategy
 from local.compare.strategy_world import StrategyResult
@@ -20,19 +20,6 @@ from local.costs import prices
 from local.costs.prices import Prices
 from local.history.pictures import check_path, write_picture
 from local.simulation.scenario import POLICIES, Policy, Scenario, Upstream
-from local.terminal import (
-    NO_TERMINAL_COLUMNS,
-    UserError,
-    WrappedHelp,
-    align_table,
-    encodable_picture,
-    print_line,
-    read_choice,
-    read_number,
-    report_if_slow,
-    terminal_columns,
-    whole_number,
-)
 from timeline import svg
 
 INSTALL = "`pip install --no-deps aws-durable-execution-sdk-python aws-durable-execution-sdk-python-testing`"
@@ -63,7 +50,7 @@ def add(subparsers: Any) -> None:
     """Adds the verb and its options."""
     parser = subparsers.add_parser(
         "compare",
-        formatter_class=WrappedHelp,
+        formatter_class=terminal.WrappedHelp,
         description="Runs ways to keep a stream connected in virtual time, each with the same connection manager,\n"
         "upstream and faults. Shows how much of the time they cover, what they lose and what they cost.",
         epilog="strategies:\n" + "".join(f"  {one.name:<20}{one.description}\n" for one in STRATEGIES) + "\nexamples:\n"
@@ -108,33 +95,33 @@ def add(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed; raises UserError if it cannot run."""
-    if read_choice("--what", arguments.what, WHAT) == "checkpoints":
+    if terminal.read_choice("--what", arguments.what, WHAT) == "checkpoints":
         listed = prices.read()
         if arguments.json:
             print(json.dumps(checkpoints.as_json(listed), indent=1))
         else:
             for line in checkpoints.checkpoints_text(listed).split("\n"):
-                print_line(line, 8)
+                terminal.print_line(line, 8)
         return 0
     return _backoff(arguments) if arguments.what == "backoff" else _strategies(arguments)
 
 
 def _backoff(arguments: argparse.Namespace) -> int:
-    path, seed = check_path(arguments.picture), whole_number("--seed", arguments.seed, 0, 2**53)
-    with report_if_slow("running the outage in virtual time …"):
+    path, seed = check_path(arguments.picture), terminal.whole_number("--seed", arguments.seed, 0, 2**53)
+    with terminal.report_if_slow("running the outage in virtual time …"):
         found = backoff_kinds.simulate_all(seed)
     lines = backoff_kinds.table_rows(found)
     if path is not None:
         write_picture(path, backoff_kinds.draw_picture(found), backoff_kinds.heading(), _html_table(lines))
-    columns = terminal_columns(sys.stdout, NO_TERMINAL_COLUMNS)
-    shown = "\n".join([*textwrap.wrap(backoff_kinds.heading(), columns), "", *align_table(lines, columns)])
+    columns = terminal.terminal_columns(sys.stdout, terminal.NO_TERMINAL_COLUMNS)
+    shown = "\n".join([*textwrap.wrap(backoff_kinds.heading(), columns), "", *terminal.align_table(lines, columns)])
     print(json.dumps(backoff_kinds.as_json(found)) if arguments.json else shown)
     return 0
 
 
 def _strategies(arguments: argparse.Namespace) -> int:
     if arguments.lanes and not arguments.json:
-        raise UserError("--lanes works only with --json.")
+        raise terminal.UserError("--lanes works only with --json.")
     path, source, plain = check_path(arguments.picture), read_scenario(arguments), prices.read()
     chosen, title = _choose_strategies(arguments.strategy), heading(source, arguments.faults)
     memory_mb, life = (
@@ -157,13 +144,13 @@ def _strategies(arguments: argparse.Namespace) -> int:
         longer = {"life": life.as_json(), "with_900_s": before} if before else {}
         print(json.dumps({**as_json(source, arguments.faults, found), **longer, **lanes}, indent=1))
         return 0
-    columns = terminal_columns(sys.stdout, NO_TERMINAL_COLUMNS)
-    shown = [*textwrap.wrap(title, columns), "", *align_table(table_rows(found), columns)]
+    columns = terminal.terminal_columns(sys.stdout, terminal.NO_TERMINAL_COLUMNS)
+    shown = [*textwrap.wrap(title, columns), "", *terminal.align_table(table_rows(found), columns)]
     if before:
         shown += ["", f"with functions of {svg.duration(LIMIT_S)} → with these:", ""]
-        shown += [*align_table(strategy_world.table_of_changes(found, before), columns), ""]
+        shown += [*terminal.align_table(strategy_world.table_of_changes(found, before), columns), ""]
         shown += [line for note in life.notes() for line in textwrap.wrap(note, columns)]
-    print(encodable_picture(sys.stdout.encoding, "\n".join(shown)))
+    print(terminal.encodable_picture(sys.stdout.encoding, "\n".join(shown)))
     return 0
 
 
@@ -180,26 +167,26 @@ def _run_strategies(chosen: list[Strategy], source: Scenario) -> list[StrategyRe
 def _choose_strategies(names: list[str] | None) -> list[Strategy]:
     """The strategies to run, in order: the named ones, or all that can run here."""
     for name in names or []:
-        read_choice("--strategy", name, [one.name for one in STRATEGIES])
+        terminal.read_choice("--strategy", name, [one.name for one in STRATEGIES])
     chosen = [one for one in STRATEGIES if not names or one.name in names]
     for one in chosen:
         if one.missing_package:
             lacks = f"{one.name} needs the package {one.missing_package.replace('_', '-')}; {INSTALL} installs it"
             if names:
-                raise UserError(f"--strategy: {lacks}.")
+                raise terminal.UserError(f"--strategy: {lacks}.")
             print(f"streamkeeper: one strategy is left out: {lacks}.", file=sys.stderr)
     return [one for one in chosen if not one.missing_package]
 
 
 def read_scenario(arguments: argparse.Namespace) -> Scenario:
     """Returns the scenario of all strategies; raises a UserError that names the option."""
-    hours = read_number("--hours", arguments.hours, 0.001, MOST_HOURS)
-    limit_s = whole_number("--limit", arguments.limit, 10, MOST_S)
+    hours = terminal.read_number("--hours", arguments.hours, 0.001, MOST_HOURS)
+    limit_s = terminal.whole_number("--limit", arguments.limit, 10, MOST_S)
     usual_s = max(WAIT_S, limit_s - (LIMIT_S - WAIT_S))
-    wait_s = usual_s if arguments.wait is None else whole_number("--wait", arguments.wait, 1, MOST_S)
+    wait_s = usual_s if arguments.wait is None else terminal.whole_number("--wait", arguments.wait, 1, MOST_S)
     upstream = Upstream(
-        policy=cast(Policy, read_choice("--upstream", arguments.upstream, POLICIES)),
-        overlap_s=read_number("--overlap-s", arguments.overlap_s, 0, 300),
+        policy=cast(Policy, terminal.read_choice("--upstream", arguments.upstream, POLICIES)),
+        overlap_s=terminal.read_number("--overlap-s", arguments.overlap_s, 0, 300),
         resumes=arguments.resumes,
     )
     # Margins and back-offs are in proportion to the limit, as in the stages.
@@ -207,14 +194,14 @@ def read_scenario(arguments: argparse.Namespace) -> Scenario:
     settings = {name: value for name, value in base.items() if name not in stages.DERIVED}
     settings |= {"function_timeout_s": limit_s, "wait_s": wait_s}
     if arguments.margin is not None:
-        settings["margin_s"] = whole_number("--margin", arguments.margin, 1, 900)
+        settings["margin_s"] = terminal.whole_number("--margin", arguments.margin, 1, 900)
     source = Scenario(
         machine=stages.ROOT / "statemachines" / "connections.asl.yml",
         settings=stages.complete(settings, "--limit and --wait", MOST_S),
         run_for_ms=round(hours * 3_600_000),
         latencies_ms=MEASURED_MS,
         upstream=upstream,
-        seed=whole_number("--seed", arguments.seed, 0, 2**53),
+        seed=terminal.whole_number("--seed", arguments.seed, 0, 2**53),
     )
     return fault_kinds.with_faults(source, arguments.faults)
 

@@ -16,22 +16,13 @@ from typing import Any
 
 from handlers.api.verdict import plural
 from handlers.connection.gap_record import REPAIRED
+from local import terminal
 from local.api_client.command import ADDRESS_HELP
 from local.history import group
 from local.history.group import GroupStreams
 from local.history.pictures import check_path, write_picture
 from local.history.timeline import cost_usd
 from local.streams import api_session
-from local.terminal import (
-    UserError,
-    WrappedHelp,
-    encodable_picture,
-    printable,
-    printable_lines,
-    report_if_slow,
-    terminal_columns,
-    whole_number,
-)
 from timeline import picture, svg
 from timeline.analysis import EVENTS_LIMIT, RUNNING, SUCCEEDED, Analysis, Execution, analyse
 from timeline.coverage import Gap, gap_ms
@@ -47,7 +38,7 @@ def add(subparsers: Any) -> None:
     """Adds the verb and its options."""
     parser = subparsers.add_parser(
         "timeline",
-        formatter_class=WrappedHelp,
+        formatter_class=terminal.WrappedHelp,
         description="Shows what an execution did, from its history: lanes, gaps and their causes, how far it is\n"
         "from the limit of events, and the cost. It works with the history of any machine on AWS.",
         epilog="examples:\n"
@@ -77,11 +68,14 @@ def add(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed; raises UserError if there is no valid history."""
-    memory_mb, path = whole_number("--memory-mb", arguments.memory_mb, *MEMORY_MB), check_path(arguments.picture)
+    memory_mb, path = (
+        terminal.whole_number("--memory-mb", arguments.memory_mb, *MEMORY_MB),
+        check_path(arguments.picture),
+    )
     if bool(arguments.files) == bool(arguments.execution):
-        raise UserError("Give either files with histories or --execution ARN.")
+        raise terminal.UserError("Give either files with histories or --execution ARN.")
     arns = list(dict.fromkeys(arguments.execution or []))
-    with report_if_slow("reading the history …"):
+    with terminal.report_if_slow("reading the history …"):
         read = [group.read_execution(arn) for arn in arns] or group.read_files(arguments.files)
         found = analyse(read, now_ms=time.time_ns() // 1_000_000 if arns else None)
     origin_ms = min(timestamp_ms(history[0]) for _, history in read)
@@ -95,17 +89,19 @@ def run(arguments: argparse.Namespace) -> int:
         found = replace(found, gaps=gaps)
     usd = cost_usd(found.transitions, found.running_ms, len(found.functions), memory_mb)
     if path is not None:
-        title = printable(", ".join(execution.name for execution in found.executions))
+        title = terminal.printable(", ".join(execution.name for execution in found.executions))
         lanes = svg.Group("execution", picture_note(found), found.spans, found.tasks, found.gaps)
-        rows = [svg.Group(printable(one), _gap_words(gaps), [], [], gaps) for one, gaps in _drawn_streams(streams)]
+        rows = [
+            svg.Group(terminal.printable(one), _gap_words(gaps), [], [], gaps) for one, gaps in _drawn_streams(streams)
+        ]
         write_picture(path, svg.draw([lanes, *rows], found.until_ms, title), title)
     if arguments.json:
         shared = {} if streams is None or streams.problem else group_json(streams)
         print(json.dumps({**as_json(found, usd), **shared}, indent=1))
         return 0
-    width = arguments.width or terminal_columns(sys.stdout, COLUMNS + picture.LABEL) - picture.LABEL
+    width = arguments.width or terminal.terminal_columns(sys.stdout, COLUMNS + picture.LABEL) - picture.LABEL
     shown = timeline_text(found, usd, width, with_rows=arguments.rows, streams=streams)
-    print(encodable_picture(sys.stdout.encoding, printable_lines(shown)))
+    print(terminal.encodable_picture(sys.stdout.encoding, terminal.printable_lines(shown)))
     return 0
 
 

@@ -41,18 +41,8 @@ from local.stack import ProxyRoute, Route, read_stack
 from local.terminal import UserError
 from local.upstreams import auth_servers
 from local.upstreams.demo_streams import Upstreams
-from states_language import Machine
+from states_language import Machine, server
 from states_language.clock import RealClock
-from states_language.server import (
-    Executions,
-    KnownExecution,
-    Refusal,
-    StateMachine,
-    StepFunctions,
-    TaskPerformer,
-    loaded_stack,
-    settle,
-)
 
 # The limit if the template names none.
 NEVER_S = 10**9
@@ -88,8 +78,8 @@ class Service:
         self._closers: list[Callable[[], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._mappings = Mappings(self.endpoints, data, screen.say, is_kept=self.backend.is_durable)
-        self._executions: Executions | None = None
-        self._step_functions: StepFunctions | None = None
+        self._executions: server.Executions | None = None
+        self._step_functions: server.StepFunctions | None = None
         self._gateway: Gateway | None = None
 
     async def start(self) -> None:
@@ -117,7 +107,7 @@ class Service:
         left = await streams.executions_to_resume()
         for listener in self._listeners:
             await listener.start()
-        settle()
+        server.settle()
         streams.resume(left)
         work = lambda: RepairWork(self.endpoints.table_client(), self._variable("CONTROL_TABLE"))  # noqa: E731
         overdue = repair_due_gaps(
@@ -185,18 +175,20 @@ class Service:
         await asyncio.gather(*(listener.close() for listener in self._listeners))
         await self.backend.stop()
 
-    def _connect_parts(self, pool: FunctionPool) -> Executions:
-        def report_change(known: KnownExecution) -> None:
+    def _connect_parts(self, pool: FunctionPool) -> server.Executions:
+        def report_change(known: server.KnownExecution) -> None:
             watch.report_execution(known)
             if known.closing is None and stream_id_of(known):
                 self._screen.say(f"{room.running_in_words} running; there is room for about {room.capacity.most:,}")
 
-        step_functions = self._step_functions = StepFunctions(self._data, self._clock, self._machines, report_change)
+        step_functions = self._step_functions = server.StepFunctions(
+            self._data, self._clock, self._machines, report_change
+        )
         executions = self._executions = step_functions.executions
         room = self._room(executions)
         after_s = int(self._variable("UNCONNECTED_AFTER_S") or NEVER_S)
         watch = LiveView(executions, self.endpoints, self._variable("CONTROL_TABLE"), self._screen, after_s)
-        integrations = TaskPerformer(pool.invoke, self.endpoints.client, step_functions)
+        integrations = server.TaskPerformer(pool.invoke, self.endpoints.client, step_functions)
         executions.perform = self.edges.guard_tasks(integrations.perform, self.endpoints.client)
         aws = AwsServer(step_functions, pool, self.endpoints, room.can_hold)
         gateway = self._gateway = Gateway(
@@ -217,7 +209,7 @@ class Service:
         self._tasks = [asyncio.create_task(watch.run()), asyncio.create_task(metrics.run())]
         return executions
 
-    def _collector(self, executions: Executions) -> Collector:
+    def _collector(self, executions: server.Executions) -> Collector:
         table, events = self._variable("CONTROL_TABLE"), self._variable("EVENTS_TABLE")
         since_ms = time.time_ns() // 1_000_000
         renewed_s = max(float(self._variable(name)) for name in ("LEASE_EVERY_S", "PROGRESS_EVERY_S"))
@@ -235,7 +227,7 @@ class Service:
             round(LEASE_TTL_READS * renewed_s * 1000),
         )
 
-    def _room(self, executions: Executions) -> capacity.Room:
+    def _room(self, executions: server.Executions) -> capacity.Room:
         def group_of(stream_id: str) -> str:
             most = most_places(machine.definition for machine in self.stack.machines)
             control_table = self._variable("CONTROL_TABLE")
@@ -285,8 +277,8 @@ class Service:
         self._on_failure()
 
 
-def _load_machines(machines: Iterable[StateMachine]) -> dict[str, tuple[StateMachine, Machine]]:
+def _load_machines(machines: Iterable[server.StateMachine]) -> dict[str, tuple[server.StateMachine, Machine]]:
     try:
-        return loaded_stack(machines)
-    except Refusal as problem:
+        return server.loaded_stack(machines)
+    except server.Refusal as problem:
         raise UserError(str(problem)) from None

@@ -17,16 +17,8 @@ from typing import Any
 
 import yaml
 
+from states_language.definition import templates
 from states_language.definition.fields import DefinitionError
-from states_language.definition.templates import (
-    ObjectWithDuplicate,
-    Substitutions,
-    Template,
-    check_templatefile,
-    fill_in,
-    is_template,
-    names_left,
-)
 from states_language.values import Duplicate, compact, count_values, parse_json, unique_members_hook
 
 Source = Mapping[str, Any] | str | os.PathLike[str]
@@ -95,7 +87,7 @@ def _construct_mapping(loader: "_Loader", node: yaml.MappingNode) -> dict[str, A
     if problem is None:
         return merged | made
     loader.duplicate_problems.append(problem)
-    return ObjectWithDuplicate(merged | made, problem)
+    return templates.ObjectWithDuplicate(merged | made, problem)
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -120,7 +112,7 @@ _Loader.add_multi_constructor("!", _construct_function)
 
 
 def read_definition(
-    source: Source, substitutions: Substitutions | None = None, machine: str | None = None
+    source: Source, substitutions: templates.Substitutions | None = None, machine: str | None = None
 ) -> Definition:
     """Return a copy of the definition that a source holds; a template's has its names filled in.
 
@@ -132,7 +124,7 @@ def read_definition(
     try:
         if not isinstance(source, str | os.PathLike):
             data = copy_as_json(source)
-            if substitutions is not None and not is_template(data):
+            if substitutions is not None and not templates.is_template(data):
                 data = _parse_filled(compact(data), "the definition", substitutions)
             return _extract_definition(data, "the definition", substitutions, machine)
         if not (isinstance(source, str) and ("\n" in source or source.lstrip(" \t\r\ufeff").startswith("{"))):
@@ -173,10 +165,12 @@ def read_data(path: str | os.PathLike[str]) -> Any:
     return parse_data(_read_text(name), name)
 
 
-def _extract_definition(data: Any, name: str, substitutions: Substitutions | None, machine: str | None) -> Definition:
+def _extract_definition(
+    data: Any, name: str, substitutions: templates.Substitutions | None, machine: str | None
+) -> Definition:
     """`name` begins the text of a DefinitionError; files that a template names lie beside it."""
-    if is_template(data):
-        template = Template(data, substitutions or {})
+    if templates.is_template(data):
+        template = templates.Template(data, substitutions or {})
         chosen = template.choose_machine(machine)
         values = {**template.substitutions(chosen), **(substitutions or {})}
 
@@ -191,24 +185,26 @@ def _extract_definition(data: Any, name: str, substitutions: Substitutions | Non
     return data
 
 
-def _parse_filled(text: str, name: str, substitutions: Substitutions | None, *, in_template: bool = False) -> Any:
+def _parse_filled(
+    text: str, name: str, substitutions: templates.Substitutions | None, *, in_template: bool = False
+) -> Any:
     """Return the data in a text with its names filled in, or the template that it is."""
     if name.endswith(".tftpl"):
-        text, substitutions = check_templatefile(text, name), substitutions or {}
+        text, substitutions = templates.check_templatefile(text, name), substitutions or {}
     is_json = text.lstrip("\ufeff \t\r\n").startswith("{")
     try:
         data = parse_data(text, name)
-        if "${" not in text or substitutions is None or is_template(data):
+        if "${" not in text or substitutions is None or templates.is_template(data):
             return data
     except DefinitionError:
         if "${" not in text or (substitutions is None and not is_json):
             raise
-    text = fill_in(text, substitutions or {}, in_template=in_template)
+    text = templates.fill_in(text, substitutions or {}, in_template=in_template)
     try:
         return parse_data(text, name)
     except DefinitionError as problem:
         rule = f"{problem.rule}, once its names are filled in"
-        for missing in names_left(text)[:1] if is_json else ():
+        for missing in templates.names_left(text)[:1] if is_json else ():
             rule = f"{name}: ${{{missing}}} needs a value: load(..., substitutions={{'{missing}': ...}})"
         raise DefinitionError("/", rule) from None
 
@@ -229,9 +225,9 @@ def parse_data(text: str, name: str = "the text") -> Any:
             loader = _Loader(text)
             value = loader.get_single_data()
             size = count_values(value, {})
-            if loader.duplicate_problems and not is_template(value):
+            if loader.duplicate_problems and not templates.is_template(value):
                 raise loader.duplicate_problems[0] from None
-            if loader.functions and not is_template(value):
+            if loader.functions and not templates.is_template(value):
                 raise DefinitionError(
                     "/", f"{name}, {loader.functions[0]} is only for templates of SAM and CloudFormation"
                 ) from None

@@ -15,6 +15,7 @@ from typing import Any
 from states_language.context import Environment
 from states_language.definition.fields import DefinitionError
 from states_language.failures import QueryFailure
+from states_language.jsonata import syntax
 from states_language.jsonata.bounds import (
     FULL_LIMITS,
     SHARED_LIMITS,
@@ -31,14 +32,6 @@ from states_language.jsonata.leaf_nodes import path_names
 from states_language.jsonata.node_functions import node_function
 from states_language.jsonata.numbers import NESTED, Unsupported, from_library, to_library, type_of
 from states_language.jsonata.patterns import compile_pattern
-from states_language.jsonata.syntax import (
-    bound_names,
-    coded_message,
-    error_text,
-    has_error_output,
-    nodes,
-    top_level_names,
-)
 from states_language.scheduling.lanes import Costly, Job, Lane, current_lane
 from states_language.values import MISSING, has_more_values, join_surrogates
 
@@ -56,7 +49,7 @@ class Query:
         self.text = text
         self.needs_context = _NEEDS_CONTEXT.search(text) is not None
         self._machine = machine
-        bound = {name for node in all_nodes for name in bound_names(node)}
+        bound = {name for node in all_nodes for name in syntax.bound_names(node)}
         machine.rebinds_states = "states" in bound
         node_function(machine, machine.ast)
         self._root = machine.ast
@@ -156,7 +149,7 @@ class Query:
                 {RecursionError: TOO_DEEP, TimeoutError: TOO_LONG}.get(type(problem), str(problem)), location
             )
         # A few of the library's own errors have no code.
-        coded = coded_message(problem) or "D3137: The expression cannot be evaluated"
+        coded = syntax.coded_message(problem) or "D3137: The expression cannot be evaluated"
         return self.failure(f"threw an error during evaluation. {coded}", location)
 
 
@@ -231,13 +224,13 @@ def _compile_cached(inner: str, in_catcher: bool) -> Query | str:
     except RecursionError:
         return "the JSONata expression is nested too deeply"
     except Exception as problem:
-        return f"'{inner}' is not a valid JSONata expression: {error_text(problem)}"
-    for name in top_level_names(machine.ast):
+        return f"'{inner}' is not a valid JSONata expression: {syntax.error_text(problem)}"
+    for name in syntax.top_level_names(machine.ast):
         if name == "$$":
             return "a reference to '$$' is not supported; begin with $states"
         return f"a reference to '{name}' at the top level is not supported; begin with $states"
-    every = list(nodes(machine.ast))
-    if not in_catcher and has_error_output(every):
+    every = list(syntax.nodes(machine.ast))
+    if not in_catcher and syntax.has_error_output(every):
         return "there is no $states.errorOutput but in a Catcher"
     for node in every:
         # The library reads "\\uD834\\uDD1E" as two characters.

@@ -19,20 +19,10 @@ from typing import Any, NamedTuple
 
 import botocore.session
 
-from states_language import workbench
+from states_language import server, workbench
 from states_language.clock import RealClock
 from states_language.definition.fields import DefinitionError
 from states_language.failures import TaskFailure
-from states_language.server import (
-    REGION,
-    Refusal,
-    Retention,
-    StepFunctions,
-    TaskPerformer,
-    application,
-    loaded_stack,
-    settle,
-)
 from states_language.server.http_task import Connection, by_name
 from states_language.server.stack import template_machines
 from states_language.server.threaded import HOST, serve_application
@@ -42,7 +32,7 @@ from states_language.tasks.stubs import Answer, answer_name
 from states_language.workbench import Mistake, files
 from states_language.workbench.files import read_answers, read_mock_config
 
-DEFAULT_RETENTION = Retention()
+DEFAULT_RETENTION = server.Retention()
 PORT, FOLDER = 8083, Path(".states-language")
 _KEYS = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
 
@@ -109,7 +99,7 @@ class Endpoints:
                     reason = f"--functions does not name the call, and neither AWS_ENDPOINT_URL nor {variable} is set."
                     raise TaskFailure("States.Runtime", reason)
                 keys = {} if self._session.get_credentials() else _KEYS
-                region = os.environ.get("AWS_DEFAULT_REGION", REGION)
+                region = os.environ.get("AWS_DEFAULT_REGION", server.REGION)
                 self._clients[service] = self._session.create_client(service, region_name=region, **keys)
             return self._clients[service]
 
@@ -142,16 +132,20 @@ def lock_folder(folder: Path) -> Iterator[None]:
 async def serve(arguments: argparse.Namespace, answers: Mapping[str, Answer], ended: asyncio.Event) -> None:
     """Serve until `ended` is set; raises Mistake if the server cannot begin."""
     clock, endpoints = RealClock(), Endpoints()
-    retention = Retention(arguments.keep, round(arguments.keep_days * 86_400))
+    retention = server.Retention(arguments.keep, round(arguments.keep_days * 86_400))
     try:
         machines = template_machines(arguments.template, dict(arguments.substitute or ())) if arguments.template else []
-        states = StepFunctions(
-            arguments.data, clock, loaded_stack(machines), retention=retention, virtual_time=arguments.virtual_time
+        states = server.StepFunctions(
+            arguments.data,
+            clock,
+            server.loaded_stack(machines),
+            retention=retention,
+            virtual_time=arguments.virtual_time,
         )
-    except (DefinitionError, Refusal) as problem:
+    except (DefinitionError, server.Refusal) as problem:
         raise Mistake(f"{arguments.template}: {problem}") from None
     connections = by_name(_read_connections(arguments.connections))
-    tasks = TaskPerformer(endpoints.invoke, endpoints.client, states, connections)
+    tasks = server.TaskPerformer(endpoints.invoke, endpoints.client, states, connections)
 
     def answer_calls(answers: Mapping[str, Answer], other: Perform) -> Perform:
         functions = Functions(clock, answers, tokens=states.tokens)
@@ -161,14 +155,14 @@ async def serve(arguments: argparse.Namespace, answers: Mapping[str, Answer], en
     if arguments.mocks:
         config = read_mock_config(arguments.mocks, lambda config: config)
         states.executions.test_case = lambda machine, case: answer_calls(config.answers(machine, case), perform)
-    async with serve_application(application(states), arguments.port, arguments.host) as address:
+    async with serve_application(server.application(states), arguments.port, arguments.host) as address:
         _print_progress(f"reading the executions in {arguments.data} …")
         left = states.executions.restore()
         if left:
             _print_progress(
                 f"{len(left)} that ran when the server ended are ABORTED; RedriveExecution cannot go on with these."
             )
-        settle()
+        server.settle()
         for machine in machines:
             _print_progress(f"{machine.name} of {arguments.template} is {machine.arn}")
         _print_progress(f"Step Functions answers at {address}; Ctrl-C ends it.")

@@ -24,6 +24,7 @@ from starlette.routing import Route
 from states_language import Machine, Tokens
 from states_language.clock import Clock
 from states_language.scheduling.lanes import SHORT, take_turn_for_json
+from states_language.server import requests
 from states_language.server.activities import Activities
 from states_language.server.activity_actions import ActivityActions
 from states_language.server.definition_reader import DefinitionReader
@@ -35,17 +36,6 @@ from states_language.server.known_executions import KnownExecution, Retention
 from states_language.server.machine_actions import MachineActions
 from states_language.server.machines import Machines, StateMachine
 from states_language.server.map_run_actions import MapRunActions
-from states_language.server.requests import (
-    REGION,
-    REGION_MEMBER,
-    Action,
-    Refusal,
-    api_model,
-    arn_prefix,
-    check_request,
-    complete_answer,
-    parse_request,
-)
 from states_language.server.state_test_action import StateTestAction
 from states_language.server.version_actions import VersionActions
 
@@ -66,8 +56,8 @@ def settle() -> None:
     It loads the modules that the first request would wait for. The garbage collector never searches the present objects
     again.
     """
-    api_model()
-    arn_prefix({})
+    requests.api_model()
+    requests.arn_prefix({})
     # Otherwise each full collection walks through all modules, some 30 ms in which no request is answered.
     gc.collect()
     gc.freeze()
@@ -114,7 +104,7 @@ class StepFunctions:
         self.tokens = Tokens()
         self._express = ExpressExecutions(executions)
         self._reader = DefinitionReader()
-        self._actions: dict[str, Action] = {
+        self._actions: dict[str, requests.Action] = {
             **ExecutionActions(executions, self._express).actions(),
             **MachineActions(machines, executions, activities).actions(),
             **VersionActions(machines).actions(),
@@ -123,7 +113,7 @@ class StepFunctions:
             **StateTestAction(executions, clock, self._reader).actions(),
         }
 
-    async def answer(self, action: str, body: bytes, region: str = REGION) -> Response:
+    async def answer(self, action: str, body: bytes, region: str = requests.REGION) -> Response:
         """Returns the HTTP answer to a request that is signed for a region; nothing in a request makes it raise.
 
         Others have turns while it reads a long request.
@@ -137,27 +127,27 @@ class StepFunctions:
         try:
             try:
                 take_turn_for_json(body)
-                request = parse_request(body or b"{}")
+                request = requests.parse_request(body or b"{}")
             except ValueError:
-                raise Refusal("SerializationException", "The request is not valid JSON.") from None
+                raise requests.Refusal("SerializationException", "The request is not valid JSON.") from None
             if not isinstance(request, dict):
-                raise Refusal("SerializationException", "The request is not a JSON object.")
+                raise requests.Refusal("SerializationException", "The request is not a JSON object.")
             return _json_response(200, await self.call(action, request, region))
-        except Refusal as refusal:
+        except requests.Refusal as refusal:
             return _json_response(400, _error_body(refusal.code, str(refusal)))
 
-    async def call(self, action: str, request: dict[str, Any], region: str = REGION) -> dict[str, Any]:
+    async def call(self, action: str, request: dict[str, Any], region: str = requests.REGION) -> dict[str, Any]:
         """Returns an action's answer, times as epoch seconds; raises Refusal."""
         if action not in self._actions:
-            raise Refusal("UnknownOperationException", f"The local service does not offer {action}.")
-        check_request(action, request)
+            raise requests.Refusal("UnknownOperationException", f"The local service does not offer {action}.")
+        requests.check_request(action, request)
         arguments = {name: value for name, value in request.items() if value is not None}
         for definition in self._definitions_needed(action, arguments):
             if not is_examined(definition):
                 # Reading a large definition, or a long expression, takes seconds; afterwards it is remembered.
                 await self._reader.run_in_thread(len(definition), examine, definition)
-        answer = self._actions[action](arguments | {REGION_MEMBER: region})
-        return complete_answer(action, arguments, await answer if inspect.isawaitable(answer) else answer)
+        answer = self._actions[action](arguments | {requests.REGION_MEMBER: region})
+        return requests.complete_answer(action, arguments, await answer if inspect.isawaitable(answer) else answer)
 
     def _definitions_needed(self, action: str, arguments: dict[str, Any]) -> list[str]:
         """Returns the definitions whose machines an action needs."""
@@ -165,7 +155,7 @@ class StepFunctions:
             return [arguments["definition"]] if isinstance(arguments.get("definition"), str) else []
         if isinstance(arn := arguments.get("stateMachineArn"), str):
             return self.executions.machines.definitions_to_load(arn)
-        with contextlib.suppress(Refusal):
+        with contextlib.suppress(requests.Refusal):
             if action == "RedriveExecution":
                 return [self.executions.get(arguments["executionArn"]).opening.definition]
         return []
@@ -202,7 +192,7 @@ def application(states: StepFunctions) -> Starlette:
                     )
         except ClientDisconnect:
             return _json_response(400, {})  # Half a request is none, and nobody reads the answer.
-        answering = states.answer(target, bytes(body), signed[1] if signed else REGION)
+        answering = states.answer(target, bytes(body), signed[1] if signed else requests.REGION)
         return await (_answer_unless_disconnected(request, answering) if target == _POLL_ACTION else answering)
 
     return Starlette(routes=[Route("/", answer, methods=["POST"])])

@@ -17,18 +17,8 @@ from states_language.clock import Clock
 from states_language.place import TOO_MANY_EVENTS, Part, Redriven
 from states_language.scheduling.lanes import Lanes
 from states_language.scheduling.pool import Pool
+from states_language.server import journals
 from states_language.server.diagnostics import load_remembered
-from states_language.server.journals import (
-    PLACE_UNKNOWN,
-    Closing,
-    Journal,
-    Journals,
-    Opening,
-    Redrive,
-    find_open_runs,
-    find_repeated,
-    report_failure_only,
-)
 from states_language.server.known_executions import KnownExecution, Registry, Retention, outcome_of
 from states_language.server.machines import Machines, StartTarget, machine_deleting
 from states_language.server.map_runs import trim
@@ -52,7 +42,7 @@ class Executions(Registry):
     def __init__(
         self,
         machines: Machines,
-        records: Journals,
+        records: journals.Journals,
         clock: Clock,
         on_change: Callable[[KnownExecution], None],
         retention: Retention | None = None,
@@ -79,7 +69,7 @@ class Executions(Registry):
             if existing.closing is None and is_equal(json.loads(existing.opening.input), document.value):
                 return existing
             raise Refusal("ExecutionAlreadyExists", f"Execution Already Exists: '{arn}'")
-        opening = Opening(
+        opening = journals.Opening(
             arn,
             name,
             described.arn,
@@ -97,7 +87,7 @@ class Executions(Registry):
         known = KnownExecution(opening, journal.path, live=live, journal=journal, serial=next(self._serials))
         self._known[arn] = known
         self._watch_end(known, live)
-        with report_failure_only("the removal of old executions"):
+        with journals.report_failure_only("the removal of old executions"):
             self._prune()
         return known
 
@@ -151,7 +141,7 @@ class Executions(Registry):
     async def redrive(self, arn: str, token: str | None) -> int:
         """Goes on with an execution where it ended without success, and returns the time; raises Refusal."""
         known, now_ms = self.get(arn), self._clock.now_ms()
-        earlier = find_repeated(known.redrives, token, now_ms)
+        earlier = journals.find_repeated(known.redrives, token, now_ms)
         if earlier is not None:
             return earlier.at_ms
         reason, opening, closing = self.redrive_refusal_reason(known), known.opening, known.closing
@@ -163,9 +153,9 @@ class Executions(Registry):
             return await self.redrive(arn, token)  # another redrive, or the execution's removal, came first
         self._check_serving()
         if part is None:
-            raise Refusal("ExecutionNotRedrivable", f"{PLACE_UNKNOWN}.")
+            raise Refusal("ExecutionNotRedrivable", f"{journals.PLACE_UNKNOWN}.")
         redriven = Redriven(part, len(known.redrives) + 1, opening.started_ms, closing.events)
-        known.journal, redrive = self._records.reopen_journal(known.path), Redrive(now_ms, token)
+        known.journal, redrive = self._records.reopen_journal(known.path), journals.Redrive(now_ms, token)
         self._ended_at_ms.pop(arn, None)
         known.journal.write_line(redrive=vars(redrive))
         known.redrives.append(redrive)
@@ -203,9 +193,9 @@ class Executions(Registry):
 
     def _start(
         self,
-        opening: Opening,
+        opening: journals.Opening,
         machine: Machine,
-        journal: Journal,
+        journal: journals.Journal,
         data: Any,
         redriven: Redriven | None = None,
         ended_ms: int | None = None,
@@ -248,7 +238,9 @@ class Executions(Registry):
         clock = SkippingClock(self._clock, lambda: self.lanes.is_busy, max(0, ahead_ms))
         return clock, clock.watch_calls(perform), clock.mark_active
 
-    def _record(self, opening: Opening, journal: Journal, stir: Callable[[Any], None], event: dict[str, Any]) -> None:
+    def _record(
+        self, opening: journals.Opening, journal: journals.Journal, stir: Callable[[Any], None], event: dict[str, Any]
+    ) -> None:
         stir(event)
         journal.write_event(event)
         # "On the next state transition, the state machine's executions are terminated" (DeleteStateMachine).
@@ -265,7 +257,7 @@ class Executions(Registry):
         self._report_change(known)
 
     def _report_change(self, known: KnownExecution) -> None:
-        with report_failure_only("the report of an execution"):
+        with journals.report_failure_only("the report of an execution"):
             self._on_change(known)
 
     def _close(self, known: KnownExecution) -> None:
@@ -273,11 +265,11 @@ class Executions(Registry):
         if live is None or not live.ended.done() or known.closing is not None or self._closed:
             return
         stopped_ms = live.stopped_ms or self._clock.now_ms()
-        known.closing = Closing(
+        known.closing = journals.Closing(
             live.status, stopped_ms, live.output_text, live.error, live.cause, trim(known.map_runs), live.record.count
         )
         part = live.part if live.record.count < TOO_MANY_EVENTS else None
-        known.open_runs = find_open_runs(part)
+        known.open_runs = journals.find_open_runs(part)
         # A Map Run's thousand inputs take half a second to write.
         is_large = live.status != "SUCCEEDED" and has_more_values(part, LARGE_PART)
         if known.journal is not None:
@@ -291,9 +283,9 @@ class Executions(Registry):
         known.live, known.journal = None, None
         listeners, known.listeners = known.listeners, []
         for listener in listeners:
-            with report_failure_only("the report of an execution's end"):
+            with journals.report_failure_only("the report of an execution's end"):
                 listener(outcome_of(known, known.closing))
-        with report_failure_only("the removal of old executions"):
+        with journals.report_failure_only("the removal of old executions"):
             self._prune()
             self.forget_deleted()
         self._report_change(known)

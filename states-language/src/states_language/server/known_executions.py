@@ -13,19 +13,7 @@ from typing import Any
 from states_language import Execution
 from states_language.clock import Clock
 from states_language.place import PERIOD_MS, TOO_MANY_EVENTS
-from states_language.server import map_runs
-from states_language.server.journals import (
-    LONGEST_MS,
-    NOT_REDRIVABLE_STATUSES,
-    PLACE_UNKNOWN,
-    TOO_LONG,
-    TOO_OLD,
-    Closing,
-    Journal,
-    Journals,
-    Record,
-    reason_not_ended,
-)
+from states_language.server import journals, map_runs
 from states_language.server.requests import Refusal
 from states_language.server.stored_events import StoredEvents
 from states_language.tasks.callbacks import Ended
@@ -35,14 +23,14 @@ STOPPED_CAUSE = "The local service stopped while this execution ran."
 
 
 @dataclass
-class KnownExecution(Record):
+class KnownExecution(journals.Record):
     """One execution of the registry; `live` is None once it has ended, `serial` counts in the order of starts.
 
     earlier_runs: the Map Runs from before the last redrive. keeping: the writing of a large part, if any.
     """
 
     live: Execution | None = None
-    journal: Journal | None = field(default=None, repr=False)
+    journal: journals.Journal | None = field(default=None, repr=False)
     serial: int = 0
     listeners: list[Callable[[Ended], None]] = field(default_factory=list, repr=False)
     earlier_runs: list[dict[str, Any]] = field(default_factory=list, repr=False)
@@ -68,14 +56,14 @@ class KnownExecution(Record):
         parent runs again.
         """
         closing = self.closing
-        if closing is None or self.status in NOT_REDRIVABLE_STATUSES:
-            return reason_not_ended(self.status)
+        if closing is None or self.status in journals.NOT_REDRIVABLE_STATUSES:
+            return journals.reason_not_ended(self.status)
         reasons = (
             (deleting, "State machine is in DELETING status"),
-            (closing.events >= TOO_MANY_EVENTS, TOO_LONG),
-            (now_ms - self.opening.started_ms >= LONGEST_MS, "Execution has exceeded the max execution time"),
-            (now_ms - closing.stopped_ms > PERIOD_MS, TOO_OLD),
-            (self.open_runs is None, PLACE_UNKNOWN),
+            (closing.events >= TOO_MANY_EVENTS, journals.TOO_LONG),
+            (now_ms - self.opening.started_ms >= journals.LONGEST_MS, "Execution has exceeded the max execution time"),
+            (now_ms - closing.stopped_ms > PERIOD_MS, journals.TOO_OLD),
+            (self.open_runs is None, journals.PLACE_UNKNOWN),
         )
         return next((reason for holds, reason in reasons if holds), None)
 
@@ -91,7 +79,7 @@ class Retention:
 class Registry:
     """All executions by ARN: the running ones, and the ended ones that the retention keeps."""
 
-    def __init__(self, records: Journals, clock: Clock, retention: Retention | None) -> None:
+    def __init__(self, records: journals.Journals, clock: Clock, retention: Retention | None) -> None:
         self._records = records
         self._clock = clock
         self._retention = retention or Retention()
@@ -159,10 +147,10 @@ class Registry:
                 break
             self._forget([self._known[arn]])
 
-    def _abort(self, record: Record) -> Closing:
+    def _abort(self, record: journals.Record) -> journals.Closing:
         history = StoredEvents(record.path)
         now_ms = self._clock.now_ms()
-        closing = Closing("ABORTED", now_ms, None, STOPPED_ERROR, STOPPED_CAUSE)
+        closing = journals.Closing("ABORTED", now_ms, None, STOPPED_ERROR, STOPPED_CAUSE)
         journal = self._records.reopen_journal(record.path)
         journal.write_event(
             {
@@ -177,7 +165,7 @@ class Registry:
         return closing
 
 
-def outcome_of(known: KnownExecution, closing: Closing) -> Ended:
+def outcome_of(known: KnownExecution, closing: journals.Closing) -> Ended:
     """Returns the outcome for a Task that waits for the execution."""
     opening = known.opening
     return Ended(

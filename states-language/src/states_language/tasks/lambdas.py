@@ -14,21 +14,11 @@ from typing import Any
 
 from states_language.clock import Clock, uuid4
 from states_language.failures import TaskFailure
+from states_language.tasks import stubs
 from states_language.tasks.callbacks import Tokens
 from states_language.tasks.calls import Perform, TaskCall
 from states_language.tasks.lambda_answers import await_result, marshal_result, missing_function_failure, raised_failure
 from states_language.tasks.resources import ACTIVITY, TOKEN
-from states_language.tasks.stubs import (
-    KILLED,
-    Answer,
-    Behaviour,
-    InTurn,
-    answer_name,
-    behave,
-    behaviour_of,
-    complete_pending,
-    event_of,
-)
 from states_language.values import compact, copy_json
 from states_language.virtual_loop import owner
 
@@ -97,7 +87,7 @@ class Functions:
     def __init__(
         self,
         clock: Clock,
-        functions: Mapping[str, Answer],
+        functions: Mapping[str, stubs.Answer],
         *,
         function_timeout_s: float = 900,
         other: Perform | None = None,
@@ -114,7 +104,7 @@ class Functions:
     async def perform(self, call: TaskCall) -> Any:
         """Return what the function returned; raises TaskFailure with AWS's Error and Cause."""
         self.tokens.watch(call.pending)
-        name = answer_name(call, self.functions)
+        name = stubs.answer_name(call, self.functions)
         if name not in self.functions and call.function is None:
             if self.other is None and call.service == ACTIVITY:
                 raise TaskFailure("ActivityDoesNotExist", f"The activity {call.resource} does not exist.")
@@ -126,25 +116,25 @@ class Functions:
         answer = self.next_answer(name)
         if call.pending is None or (call.pattern == TOKEN and callable(answer)):
             return await self.answer(name, answer, call)
-        return await complete_pending(call, call.pending, self.answer(name, answer, call))
+        return await stubs.complete_pending(call, call.pending, self.answer(name, answer, call))
 
-    def next_answer(self, name: str) -> Answer:
+    def next_answer(self, name: str) -> stubs.Answer:
         """Return the answer under a name; of answers in turn, the next one."""
         answer = self.functions[name]
-        if isinstance(answer, InTurn):
+        if isinstance(answer, stubs.InTurn):
             self._turns[name] += 1
             return answer.answers[min(self._turns[name], len(answer.answers)) - 1]
         return answer
 
-    async def answer(self, name: str, answer: Answer, call: TaskCall) -> Any:
+    async def answer(self, name: str, answer: stubs.Answer, call: TaskCall) -> Any:
         """Return an answer's result; raises TaskFailure, and LookupError if a Mock does not answer the attempt."""
         if not callable(answer) and not isinstance(answer, TaskFailure):
-            return await behave(call, behaviour_of(answer, call), self.clock, self.function_timeout_s)
+            return await stubs.behave(call, stubs.behaviour_of(answer, call), self.clock, self.function_timeout_s)
         if call.pending is not None and call.pattern != TOKEN:
             call.pending.start("function")
         if isinstance(answer, TaskFailure):
             raise TaskFailure(answer.error, answer.cause)
-        return await self.invoke(name, answer, event_of(call), call)
+        return await self.invoke(name, answer, stubs.event_of(call), call)
 
     async def invoke(self, name: str, function: Function, payload: Any, call: TaskCall | None = None) -> Any:
         """Return the function's result, passed through JSON as AWS does; raises TaskFailure.
@@ -164,7 +154,7 @@ class Functions:
         _RUNNING_TASKS.add(work)
         work.add_done_callback(_RUNNING_TASKS.discard)
         message = f"Task timed out after {self.function_timeout_s:.2f} seconds"
-        limit = self.clock.call_at(deadline_ms, lambda: invocation.kill(KILLED, message))
+        limit = self.clock.call_at(deadline_ms, lambda: invocation.kill(stubs.KILLED, message))
         self.running.append(invocation)
         try:
             answer = await invocation.answered
@@ -183,17 +173,20 @@ class StandIns(Functions):
     """
 
     def __init__(
-        self, clock: Clock, functions: Mapping[str, Answer], unknown: Callable[[str], object] = lambda _name: None
+        self, clock: Clock, functions: Mapping[str, stubs.Answer], unknown: Callable[[str], object] = lambda _name: None
     ) -> None:
         super().__init__(clock, functions)
         self.unknown = unknown
 
     async def perform(self, call: TaskCall) -> Any:
         """Return the answer; raises TaskFailure, and LookupError if a Mock does not answer the attempt."""
-        name = answer_name(call, self.functions)
+        name = stubs.answer_name(call, self.functions)
         if name not in self.functions:
             self.unknown(name)
-            self.functions = {**self.functions, name: Behaviour() if call.function else Behaviour(answer={})}
+            self.functions = {
+                **self.functions,
+                name: stubs.Behaviour() if call.function else stubs.Behaviour(answer={}),
+            }
         return await super().perform(call)
 
 

@@ -21,18 +21,8 @@ from states_language.definition.fields import DefinitionError
 from states_language.definition.load import load
 from states_language.definition.source import read_data, read_definition
 from states_language.machine import Machine
+from states_language.tasks import stubs
 from states_language.tasks.lambdas import Function
-from states_language.tasks.stubs import (
-    ECHO,
-    YEAR_MS,
-    Answer,
-    Behaviour,
-    InTurn,
-    MockConfig,
-    MockError,
-    in_turn,
-    read_mocks,
-)
 
 DRAW_LIMIT_S = 60
 
@@ -146,7 +136,7 @@ T = TypeVar("T")
 KEYS = ("answer", "error", "cause", "delay_s", "never", "sequence")
 
 
-def read_answers(name: str | None, case: str | None = None) -> Mapping[str, Answer]:
+def read_answers(name: str | None, case: str | None = None) -> Mapping[str, stubs.Answer]:
     """Return the answers in a file (.yml, .yaml, .json or .py) or in a module by its dotted name; raises Mistake.
 
     case: a test case; the file is then a mock configuration of Step Functions Local.
@@ -170,11 +160,11 @@ def read_answers(name: str | None, case: str | None = None) -> Mapping[str, Answ
     return _module_functions(_import_module(name, path))
 
 
-def read_mock_config(name: str, wanted: Callable[[MockConfig], T]) -> T:
+def read_mock_config(name: str, wanted: Callable[[stubs.MockConfig], T]) -> T:
     """Return what `wanted` reads from a mock configuration; raises Mistake."""
     try:
-        return wanted(read_mocks(name))
-    except MockError as problem:
+        return wanted(stubs.read_mocks(name))
+    except stubs.MockError as problem:
         raise Mistake(f"{problem}.") from None
 
 
@@ -213,15 +203,17 @@ def _module_functions(module: ModuleType) -> dict[str, Function]:
     return {name.replace("_", "-"): function for name, function in own.items()} | own
 
 
-def _read_behaviours(where: str, value: Any) -> dict[str, InTurn]:
+def _read_behaviours(where: str, value: Any) -> dict[str, stubs.InTurn]:
     if not isinstance(value, dict):
         raise Mistake(f"{where}: must be a mapping from functions' names to their answers.")
     if "StateMachines" in value:
         raise Mistake(f"{where} is a mock configuration of Step Functions Local: --case or --mocks takes it.")
-    return {str(name): in_turn(*_read_sequence(f"{where}: {name}", behaviour)) for name, behaviour in value.items()}
+    return {
+        str(name): stubs.in_turn(*_read_sequence(f"{where}: {name}", behaviour)) for name, behaviour in value.items()
+    }
 
 
-def _read_sequence(where: str, value: Any) -> list[Behaviour]:
+def _read_sequence(where: str, value: Any) -> list[stubs.Behaviour]:
     _check_keys(where, value)
     if "sequence" not in value:
         return [_read_behaviour(where, value)]
@@ -231,7 +223,7 @@ def _read_sequence(where: str, value: Any) -> list[Behaviour]:
     return [_read_behaviour(f"{where}: sequence[{at}]", element) for at, element in enumerate(listed)]
 
 
-def _read_behaviour(where: str, value: Any) -> Behaviour:
+def _read_behaviour(where: str, value: Any) -> stubs.Behaviour:
     _check_keys(where, value)
     kinds = [key for key in ("answer", "error", "never", "sequence") if key in value]
     if len(kinds) > 1 or "sequence" in kinds:
@@ -244,10 +236,10 @@ def _read_behaviour(where: str, value: Any) -> Behaviour:
     if value.get("never", True) is not True:
         raise Mistake(f"{where}: never must be true or be left out.")
     delay_s = value.get("delay_s", 0)
-    if isinstance(delay_s, bool) or not isinstance(delay_s, int | float) or not 0 <= delay_s * 1000 <= YEAR_MS:
-        raise Mistake(f"{where}: delay_s must be a number of seconds from 0 to {YEAR_MS // 1000}, a year.")
-    return Behaviour(
-        answer=value.get("answer", ECHO),
+    if isinstance(delay_s, bool) or not isinstance(delay_s, int | float) or not 0 <= delay_s * 1000 <= stubs.YEAR_MS:
+        raise Mistake(f"{where}: delay_s must be a number of seconds from 0 to {stubs.YEAR_MS // 1000}, a year.")
+    return stubs.Behaviour(
+        answer=value.get("answer", stubs.ECHO),
         error=value.get("error"),
         cause=value.get("cause"),
         delay_ms=round(delay_s * 1000),
