@@ -147,7 +147,8 @@ def test_a_completion_is_requested_once(aws: Aws) -> None:
 @pytest.mark.parametrize("name", one_in(4, RESUMED))
 def test_events_since_the_providers_end_are_requested(aws: Aws, name: str) -> None:
     """After the provider ends the connection, with or without a message, the next request's cursor closes the gap."""
-    with played(aws, name, **BUSY, ends_after_s=0.3) as stage:
+    # Older events than the stream's own look as if the ids had started over: the backfill asks for no other ones.
+    with played(aws, name, **BUSY, ends_after_s=3 if BEHAVIOURS[name].backfill else 0.3) as stage:
         report = stage.connected()
         says = "disconnected_by_upstream" if BEHAVIOURS[name].last_text else "ended_by_upstream"
         assert (report.outcome.error, report.progress.ended_by) == ("StreamDropped", says)

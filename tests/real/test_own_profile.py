@@ -23,7 +23,7 @@ CHOSEN = "ship or can_be_started or refused_trial"
 @pytest.mark.long
 def test_a_users_own_profiles_fail_no_test(tmp_path: Path) -> None:
     """In a copy of the project with two own profiles in env/streams, the tests that read profiles pass."""
-    copy_rooms(tmp_path, (*ROOMS, "tests", "env", "packaging", "statemachines"))
+    copy_rooms(tmp_path, (*ROOMS, "tests", "bench", "env", "packaging", "statemachines"))
     for name in ("pyproject.toml", "serverless.yml", "package-lock.json"):
         shutil.copy2(PROJECT / name, tmp_path / name)
     (tmp_path / "node_modules").symlink_to(PROJECT / "node_modules")
