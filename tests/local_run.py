@@ -5,7 +5,6 @@ these profiles besides; two processes of pytest have the files of all these test
 
     scripted, scripted-exclusive, scripted-ndjson   as the demonstrations, but what `script(path, …)` plays sends them;
                                                     of the first a 402 and a 410 are final
-    brief                                           as scripted; a refusal is final after three seconds
     epochs                                          as scripted-exclusive; an epoch may begin
     expected                                        as scripted; an event is expected every 2 s
     absent                                          as scripted, at `absent_port`, where nothing listens by itself
@@ -36,7 +35,6 @@ PROFILES = {
     "scripted": ("demo", "UPSTREAM_SCRIPTED", 'statuses = { 402 = "rejected", 410 = "rejected" }\n'),
     "scripted-exclusive": ("demo-exclusive", "UPSTREAM_SCRIPTED", ""),
     "scripted-ndjson": ("demo-ndjson", "UPSTREAM_SCRIPTED", ""),
-    "brief": ("demo", "UPSTREAM_SCRIPTED", 'reject_after = "3s"\n'),
     "epochs": ("demo-exclusive", "UPSTREAM_SCRIPTED", 'on_conflict = "epoch"\n'),
     "expected": ("demo", "UPSTREAM_SCRIPTED", "expect_every_s = 2\n"),
     "absent": ("demo", "UPSTREAM_ABSENT", ""),

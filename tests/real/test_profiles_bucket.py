@@ -11,12 +11,14 @@ import pytest
 from tests.harness import running
 from tests.local.support import until
 from tests.projects import copied, with_settings
-from tests.real.test_new_profile import CALM, LIFE
 from tests.real.upstream import serving
 
 # It repeats in a real run what tests/handlers/run/test_profile_source.py shows of the functions' part.
 pytestmark = pytest.mark.long
 BUCKET, FOLDER = "streamkeeper-test-events-000000000000-us-east-1", "streams/"
+CALM = "demo:calm"
+# No function hands over before the test has ended.
+LIFE = {"function_timeout_s": 600, "wait_s": 500, "streams_per_function": 8}
 
 
 def test_only_a_valid_profile_in_the_bucket_is_used_within_a_minute(tmp_path: Path) -> None:
@@ -39,8 +41,8 @@ def test_only_a_valid_profile_in_the_bucket_is_used_within_a_minute(tmp_path: Pa
             return said if code == 200 else {}
 
         s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
-        service.post(CALM[0])
-        assert until(lambda: status(CALM[0]).get("status") == "running", 60), service.log
+        service.post(CALM)
+        assert until(lambda: status(CALM).get("status") == "running", 60), service.log
         assert service.ask("POST", "mine:new")[0] == 404
         puts(sound)
         service.post("mine:new")
@@ -54,7 +56,7 @@ def test_only_a_valid_profile_in_the_bucket_is_used_within_a_minute(tmp_path: Pa
         assert until(lambda: status("mine:later").get("status") == "running", 60), service.log
         puts(sound)
         assert until(lambda: "profile_problem" not in status("mine:new"), 90), service.log
-        streams = [CALM[0], "mine:new", "mine:later"]
+        streams = [CALM, "mine:new", "mine:later"]
         (function,) = {one["request_id"] for stream in streams for one in service.connections(stream)}
         assert function
         assert "not authorized" not in service.log
