@@ -16,14 +16,22 @@ from handlers.connection.steps import Report
 from handlers.profile.parse import parse
 from handlers.run.threads import SystemClock
 from handlers.store.stream_records import StreamRecords
-from tests.handlers.aws import CONTROL, Aws
+from tests.handlers.aws import CONTROL, EVENTS, Aws
 from tests.handlers.lanes import run, start
 from tests.handlers.scripted import numbered
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, sends, serving
-from tests.handlers.test_driver import STREAM, ledger, stored
 from tests.local.support import until
 
+STREAM = "demo"
 REFUSED = b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n"
+
+
+def stored(aws: Aws) -> list[str]:
+    return [item["data"] for item in sorted(aws.items(EVENTS, STREAM).values(), key=lambda item: item["position"])]
+
+
+def ledger(aws: Aws, fence: int) -> dict[str, Any]:
+    return aws.items(CONTROL, STREAM)[f"connection#{fence:012d}"]
 
 
 class Keeper:

@@ -1,4 +1,4 @@
-"""One connection from claim to outcome, with real sockets on one side and the tables on the other."""
+"""One connection at a store that hangs, with real sockets on one side and the tables on the other, and its clock."""
 
 import threading
 import time
@@ -7,21 +7,14 @@ from typing import Any
 
 import pytest
 
-from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.run.threads import SystemClock
-from tests.handlers.aws import CONTROL, EVENTS, Client, Memory
+from tests.handlers.aws import Client, Memory
 from tests.handlers.lanes import run
 from tests.handlers.scripted import numbered
-from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, sends, serving
+from tests.handlers.servers import UNTIL_CLOSE, Peer, sends, serving
 
-STREAM = "demo"
 WAIT_S = 60.0
-
-
-def profile_of(server: Server, **fields: Any) -> Profile:
-    table = {"address": server.address + "/{streamId}", "framing": "sse", "resume": {"header": "Last-Event-ID"}}
-    return parse("demo", {**table, "allow_private": True, "overlap_s": 0.1, **fields}, {})
 
 
 def given_up_requests_end() -> None:
@@ -30,34 +23,6 @@ def given_up_requests_end() -> None:
         if thread.name == "store":
             thread.join(WAIT_S)
             assert not thread.is_alive()
-
-
-def stored(memory: Memory) -> list[str]:
-    return [item["data"] for item in sorted(memory.items(EVENTS, STREAM).values(), key=lambda item: item["position"])]
-
-
-def ledger(memory: Memory, fence: int) -> dict[str, Any]:
-    return {"duplicates": 0, "dead_lettered": 0} | memory.items(CONTROL, STREAM)[f"connection#{fence:012d}"]
-
-
-def test_a_stream_that_the_upstream_closes_is_stored_whole(memory: Memory) -> None:
-    """If the upstream closes, all events are stored in order, with the last one's cursor; the ledger has the end."""
-    with serving(sends(UNTIL_CLOSE, numbered(1, 2), numbered(3) + b"data: unterminated")) as server:
-        report = run(profile_of(server), memory.store())
-    assert (report.outcome.error, report.outcome.message) == (
-        "StreamDropped",
-        "the stream was closed (ended_by_upstream)",
-    )
-    assert stored(memory) == ["1", "2", "3"]
-    assert memory.store().read(STREAM).cursor == "3"
-    record = ledger(memory, 1)
-    counts = {"frames": 3, "stored": 3, "duplicates": 0}
-    assert record | {"lane": "A", "request_id": "r1", "ended_by": "ended_by_upstream", **counts} == record
-    assert record["unterminated_bytes"] == len(b"data: unterminated")
-    assert record["claimed_ms"] <= record["opened_ms"] <= record["closed_ms"]
-    lease = memory.store().read_lease(STREAM)
-    assert (lease.fence, lease.connected_token, lease.released_token, lease.holder) == (1, 1, 1, "A/r1")
-    assert report.connect_ms is not None
 
 
 def test_a_store_that_hangs_does_not_outlast_the_deadline(memory: Memory) -> None:
@@ -70,7 +35,8 @@ def test_a_store_that_hangs_does_not_outlast_the_deadline(memory: Memory) -> Non
 
     store = memory.store(Client(memory.dynamodb, "put_item", hangs))
     with serving(sends(UNTIL_CLOSE, numbered(1), then=Peer.wait_until_gone)) as server:
-        report = run(profile_of(server), store, lasts_ms=3000, margin_ms=2600)
+        profile = parse("demo", {"address": server.address, "framing": "sse", "allow_private": True}, {})
+        report = run(profile, store, lasts_ms=3000, margin_ms=2600)
         assert report.outcome.error == "StoreUnavailable"
         assert server.peers[0].gone.wait(WAIT_S)
     released.set()

@@ -7,11 +7,9 @@ import pytest
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.backoff import KINDS, Backoff, Pace, backoff_after_failure
-from handlers.connection.steps import Invocation, Report
+from handlers.connection.steps import Report
 from handlers.errors import StreamDropped
-from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
-from handlers.run.threads import SystemClock
 from tests.handlers.aws import SECRETS, Aws, Client, carry_out, fail_with, put_secret
 from tests.handlers.lanes import run
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, refuses, sends, serving
@@ -22,40 +20,31 @@ unauthorized = refuses(401)
 
 
 class Function:
-    """Runs invocations against a server; `outcomes` are those of their connections."""
+    """Runs invocations against a server."""
 
-    def __init__(self, aws: Aws, request_id: str = "r1") -> None:
-        self.request_id = request_id
+    def __init__(self, aws: Aws) -> None:
         self.store = aws.store()
         self.secrets = SecretValues(boto3.client, SECRETS)
-        self.clock = SystemClock()
-        self.outcomes: list[str] = []
 
     def run(self, server: Server, *, cycle: tuple[int, int] = (0, 0), **fields: Any) -> Report:
         table = {"address": server.address, "framing": "sse", "allow_private": True, "end": {"event": "end"}}
         profile = parse("demo", {**table, **fields}, {})
+        cycles, renew_after = cycle
         return run(
-            profile, self.store, clock=self.clock, secrets=self.secrets,
-            log=self._log, request_id=self.request_id, margin_ms=1_000, lease_every_ms=20, cycles=cycle[0],
-            renew_after=cycle[1],
-        )  # fmt: skip
-
-    def _log(self, _profile: Profile, _who: Invocation, report: Report, _blocked_ms: int) -> None:
-        self.outcomes.append(report.outcome.error or report.outcome.status)
+            profile,
+            self.store,
+            secrets=self.secrets,
+            margin_ms=1_000,
+            lease_every_ms=20,
+            cycles=cycles,
+            renew_after=renew_after,
+        )
 
 
 @pytest.fixture
 def function(aws: Aws) -> Function:
     """Return a function on empty tables."""
     return Function(aws)
-
-
-def test_a_requested_stop_ends_the_back_off(function: Function, aws: Aws) -> None:
-    """A connection that is backing off reads the lease, so a requested stop ends it."""
-    function.store.change_rest("demo", Backoff(), Backoff("http", 3, function.clock.now_ms() + 60_000), "A/r0")
-    with serving(ends) as server:
-        aws.stop("demo")
-        assert (function.run(server).outcome.status, server.peers) == ("stopped", [])
 
 
 def test_the_back_off_grows_as_the_profile_says() -> None:
@@ -164,7 +153,7 @@ def test_an_outage_of_secrets_manager_is_a_drop_without_any_value(function: Func
 def test_a_renewal_is_due_in_the_last_cycle_of_the_machine(
     function: Function, cycle: tuple[int, int], error: str
 ) -> None:
-    """A renewal is due in the last cycle that the machine allows, not earlier; the log shows the usual end."""
+    """A renewal is due in the last cycle that the machine allows, not earlier."""
 
     def evicts(peer: Peer) -> None:
         newer = function.store.claim("demo", execution="", holder="B/r2").record.lease
@@ -173,4 +162,3 @@ def test_a_renewal_is_due_in_the_last_cycle_of_the_machine(
 
     with serving(evicts) as server:
         assert function.run(server, cycle=cycle).outcome.error == error
-    assert function.outcomes == ["StreamTakenOver"]

@@ -249,27 +249,6 @@ def test_without_faults_no_policy_loses_more_than_its_handover(
         assert result.overlap_ms == 0
 
 
-@given(
-    policies,
-    st.lists(st.integers(1_000, 280_000), max_size=8),
-    st.lists(st.tuples(st.integers(1_000, 200_000), st.integers(1, 30_000)), max_size=3),
-    st.integers(0, 2**32),
-)
-def test_after_any_faults_the_stream_comes_back(
-    policy: str, drops: list[int], refusals: list[tuple[int, int]], seed: int
-) -> None:
-    """Drops and refusals at any instants end no execution; the stream is connected again, and both lanes take turns."""
-    windows = [{"from_ms": at, "to_ms": at + for_ms, "status": 503} for at, for_ms in refusals]
-    upstream = {"policy": policy, "drops": [{"at_ms": at} for at in drops], "refusals": windows}
-    latencies = {"start": 25, "connect": [0, 300]}
-    result = run_table(short(policy, SELDOM, run_for_s=500, latencies_ms=latencies, upstream=upstream, seed=seed))
-    assert result.status == "RUNNING"
-    assert result.connections[-1].to_ms > 490_000
-    assert {connection.lane for connection in result.connections if connection.from_ms > 300_000} == {"A", "B"}
-    if policy == "forbids":
-        assert result.overlap_ms == 0
-
-
 def test_a_name_is_one_execution_for_ever(tmp_path: Path) -> None:
     """As on AWS, a start with the name and input of a running execution returns it; otherwise the name is taken."""
     start: dict[str, Any] = {
