@@ -66,6 +66,7 @@ def read_deployed_stage(cloudformation: Any, stage: str) -> DeployedStage:
     """The deployed stage; raises UserError if there is none."""
     name = f"{stages.SERVICE}-{stage}"
     try:
+        name = _stack_of_table(cloudformation, f"{name}-control") or name
         (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
         template = cloudformation.get_template(StackName=name, TemplateStage="Original")["TemplateBody"]
         pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=name)
@@ -89,6 +90,18 @@ def read_deployed_stage(cloudformation: Any, stage: str) -> DeployedStage:
     _, partition, _, region, account, *_ = stack["StackId"].split(":")
     names |= {"AWS::Partition": partition, "AWS::Region": region, "AWS::AccountId": account}
     return DeployedStage(stage, _resources(whole | {"Parameters": given}, names), stack)
+
+
+def _stack_of_table(cloudformation: Any, table: str) -> str:
+    """The id of the stack that has the table, which may be nested in another or have any name; "" if none is found."""
+    try:
+        resources = cloudformation.describe_stack_resources(PhysicalResourceId=table)["StackResources"]
+    except ClientError:
+        # A deployment that failed may have left a stack without the table; without the permission, the name is tried.
+        return ""
+    # CloudFormation remembers for some time which deleted stack left the table behind.
+    here = (one for one in resources if not one["ResourceStatus"].startswith("DELETE_"))
+    return next((one["StackId"] for one in here if one.get("PhysicalResourceId") == table), "")
 
 
 def read_local_stage(stage: str) -> DeployedStage:

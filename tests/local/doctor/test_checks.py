@@ -231,7 +231,8 @@ def table_with(**changes: Any) -> dict[str, Any]:
 def test_a_table_gets_back_the_key_of_the_template() -> None:
     """A table with another key gets back the template's. A restored table has AWS's key, which doctor took for right.
 
-    A key's ARN in the template is of the stack's own region, account and partition.
+    A key's ARN in the template is of the stack's own region, account and partition. The stack is the one that has the
+    control table, nested or of any name; doctor found only one that was named after the stage.
     """
     sub = {"Fn::Sub": "arn:${AWS::Partition}:kms:${AWS::Region}:${AWS::AccountId}:key/k-1"}
     sse = {"SSEEnabled": True, "SSEType": "KMS", "KMSMasterKeyId": sub}
@@ -240,8 +241,12 @@ def test_a_table_gets_back_the_key_of_the_template() -> None:
     told = {"LastUpdatedTimestamp": datetime.now(UTC), "ResourceStatus": "CREATE_COMPLETE"}
     stack = {"StackName": "s", "StackId": STACK, "CreationTime": datetime.now(UTC), "StackStatus": "CREATE_COMPLETE"}
     cloudformation = boto3.client("cloudformation", "cn-north-1", aws_access_key_id="a", aws_secret_access_key="b")
+    control: dict[str, Any] = {"LogicalResourceId": "ControlTable", "PhysicalResourceId": "streamkeeper-prod-control"}
+    control |= {"ResourceType": table["Type"], "Timestamp": datetime.now(UTC), "ResourceStatus": "CREATE_COMPLETE"}
+    stacks = control | {"StackId": "deleted", "ResourceStatus": "DELETE_SKIPPED"}, control | {"StackId": STACK}
     with Stubber(cloudformation) as service:
-        service.add_response("describe_stacks", {"Stacks": [stack]})
+        service.add_response("describe_stack_resources", {"StackResources": [*stacks]})
+        service.add_response("describe_stacks", {"Stacks": [stack]}, {"StackName": STACK})
         service.add_response("get_template", {"TemplateBody": json.dumps({"Resources": {"EventsTable": table}})})
         service.add_response("list_stack_resources", {"StackResourceSummaries": [one | told for one in names]})
         deployed = read_deployed_stage(cloudformation, "prod")
