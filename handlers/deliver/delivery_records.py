@@ -53,7 +53,8 @@ class SinkRecord:
     the slowest of a worker's last requests took, 0 if none is known. `apart` is what `set_apart` reads, which is sent
     again at `again_ms`, after `apart_failures` tries in a row of which the sink took none; `spilled` counts the events
     that are set apart in items of their own, the oldest of which came at `spilled_ms` or later. While the record
-    `is_crowded`, what is set apart comes before what follows.
+    `is_crowded`, what is set apart comes before what follows. At `back_ms` the sink took events again after it was away
+    or paused; a refusal before that shows nothing about an event.
     """
 
     sink: str
@@ -85,6 +86,7 @@ class SinkRecord:
     spilled: int = 0
     spilled_ms: int = 0
     is_crowded: bool = False
+    back_ms: int = 0
 
     @property
     def all_apart(self) -> int:

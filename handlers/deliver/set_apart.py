@@ -2,7 +2,8 @@
 
 The sink's record passes such an event and names it; some are sent again now and then. Pure except for its ports.
 Invariants: an event leaves the record once the sink or the dead-letter queue has it, or it is gone from the table; a
-refused one goes to the queue only if the sink has taken a newer one since, so a sink that is away keeps everything.
+refused one goes to the queue only if the sink has taken a newer one since, so a sink that is away keeps everything,
+and gets all of it for another day once it is back.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -51,7 +52,7 @@ def resend_set_apart(
     over = [
         (message, f"refused for a day, unlike newer events: {refusal.reason}")
         for message, refusal in outcomes.waiting
-        if since_ms[message] < min(at_ms - REFUSED_MS, record.newest_ms)
+        if since_ms[message] < record.newest_ms and max(since_ms[message], record.back_ms) < at_ms - REFUSED_MS
     ]
     buried = [message for message, reason in (*outcomes.poison, *over) if bury(message, reason)]
     waits = [one for one, message in found if message not in (*outcomes.taken, *buried)]

@@ -150,7 +150,8 @@ class Command:
         if self.name == "pause":
             return replace(record, is_paused=True)
         if self.name == "resume":
-            return replace(record, is_paused=False, failures=0, rest_until_ms=0)
+            back_ms = now_ms if record.is_paused else record.back_ms
+            return replace(record, is_paused=False, failures=0, rest_until_ms=0, back_ms=back_ms)
         if self.name == "replay":
             # To a new sink, nothing was sent before.
             replaying = replace(record.with_replay(self.from_ms, now_ms), failures=0, rest_until_ms=0)

@@ -208,6 +208,7 @@ class Worker:
             # An event that is sent again shows nothing about those that wait before it.
             newest_ms=known[0] if is_again else max(known),
             at_ms=ports.now_ms(),
+            back_ms=ports.now_ms() if has_moved and record.failures > len(SHORT_RESTS_MS) else record.back_ms,
             left_ms=record.left_ms if record.backfill_until_ms else page.left_ms(self._finished),
             took_ms=took_ms or record.took_ms,
         )
