@@ -28,7 +28,7 @@ LIMIT, MOST = 100, 1000
 PAGE_BYTES = 6_000_000
 # A larger body is left out before it is unpacked.
 BODY_BYTES = 5_000_000
-# The beginning of a place in the order of the events' own times (`own_time_order.py`).
+# The beginning of a place in the order of the events' own times (`stream_pages.page_by_own_time`).
 TIME = "time."
 _ARRIVAL = r"[0-9]{15}/[0-9]{12}/[0-9]{12}"
 _POSITION = rf"(time\.[0-9]{{15}}\.)?({_ARRIVAL}|key\.[A-Za-z0-9_-]{{2,1366}})"

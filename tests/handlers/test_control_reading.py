@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
-from handlers.api import own_time_order, routes
+from handlers.api import routes, stream_pages
 from handlers.api.answers import to_iso
 from handlers.api.openapi.document import document
 from handlers.api.queries import BadQuery, PageRequest, is_dry_run
@@ -129,9 +129,9 @@ def test_an_order_by_time_needs_times_and_few_events(memory: Memory, control: Mo
     )
     stream = more | {"headers": {"accept": "text/event-stream"}}
     assert send_request(control, "GET", **stream) == (400, {"detail": "An event stream is in order of arrival."})
-    gone = (Entry(f"{n}", None) for n in range(own_time_order.MOST + 1))
+    gone = (Entry(f"{n}", None) for n in range(stream_pages.MOST_SORTED + 1))
     with pytest.raises(BadQuery, match="sorts at most 10,000 events"):
-        own_time_order.page("demo", gone, PageRequest("", 5, order="time"), OwnTime(), lambda: False)
+        stream_pages.page_by_own_time("demo", gone, PageRequest("", 5, order="time"), OwnTime(), lambda: False)
 
 
 @pytest.mark.parametrize("kind", ["index", "log", "key"])

@@ -12,8 +12,8 @@ from typing import Any
 from handlers.api import answers, event_pages, gaps, routes, sinks, status
 from handlers.api.answers import JSON, Problem
 from handlers.api.openapi.schemas import INSTANT, Schema, ref, schemas
-from handlers.api.own_time_order import MOST
 from handlers.api.queries import Listing
+from handlers.api.stream_pages import MOST_SORTED
 from handlers.deliver.sink_commands import COMMANDS
 from handlers.fleet.fleet_document import LINES, TOML
 from handlers.profile.addresses import STREAM_ID_LENGTH
@@ -216,7 +216,7 @@ def _query(listing: Listing) -> list[dict[str, Any]]:
     orders = {"type": "string", "enum": list(listing.orders)}
     words = (
         "Sorts all events from `from` to `to` by their own times, which the profile must name (else 409); more than "
-        f"{MOST:,} are a 400. Each event has `happened_at`, and a position of this order."
+        f"{MOST_SORTED:,} are a 400. Each event has `happened_at`, and a position of this order."
     )
     ordered = [_parameter("order", "query", orders, words)] if listing.orders else []
     return parameters + (_times() if listing.is_timed else []) + ordered

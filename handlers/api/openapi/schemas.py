@@ -10,8 +10,8 @@ from typing import Any
 
 from handlers.api import answers
 from handlers.api.event_pages import BY_KEY
-from handlers.api.own_time_order import ORDER
 from handlers.api.status_words import CLAIMED
+from handlers.api.stream_pages import ORDER_BY_TIME
 from handlers.connection.gap_record import DELIVERED, FAILED, LOST, OPEN, PARTLY, REPAIRED
 
 Schema = dict[str, Any]
@@ -221,7 +221,7 @@ def _schemas() -> dict[str, Schema]:
         ),
         "SinkPage": _object(_members("stream") | {"sinks": _list(_DELIVERY)}),
         "Event": _EVENT,
-        "EventPage": _object("stream events:Event[] next?", {"order": {"enum": [BY_KEY, ORDER]}}),
+        "EventPage": _object("stream events:Event[] next?", {"order": {"enum": [BY_KEY, ORDER_BY_TIME]}}),
         "Gap": _object(
             _GAP | _members("position?"), _OF_GAP | _OF_PART, description="A gap without a position has not ended yet."
         ),

@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from handlers.api import event_pages, queries
-from handlers.api.part_pages import merge_pages
 from handlers.api.queries import PageRequest
+from handlers.api.stream_pages import merge_pages
 from handlers.profile.addresses import MOST_PARTS, part_ids, tag_of
 from handlers.store.event_items import Entry, StoredEvent
 from streamkeeper.following import LATE_MS, Following
