@@ -270,7 +270,6 @@ def _usd_month(options: argparse.Namespace) -> float:
 
 
 def goals(row: Row) -> list[Goal]:
-    """Return the goals with their verdicts."""
     name = plural(row["streams"], "stream")
     return [
         goal_if(name, "each was handed over, several times", row["handovers"] >= HANDOVERS),

@@ -101,7 +101,6 @@ class Upstream:
         writer.close()
 
     def counts(self) -> dict[str, Any]:
-        """All counts so far."""
         gaps_ms = [gap_ms for one in self.streams for gap_ms in one.gaps_ms]
         return {
             "connected": sum(one.connected > 0 for one in self.streams),

@@ -62,7 +62,6 @@ class RawBody:
         raise EndOfChunks
 
     def stream(self, _size: int = -1, **_: Any) -> Iterable[bytes]:
-        """Return the chunks."""
         return self._chunks
 
 
@@ -199,7 +198,6 @@ class _File(io.RawIOBase):
         self._rest = b""
 
     def readable(self) -> bool:
-        """True."""
         return True
 
     def readinto(self, buffer: Any) -> int:

@@ -61,7 +61,6 @@ class Stream:
 
     @property
     def upstream_id(self) -> str:
-        """The stream's id at its upstream."""
         return f"{self.upstream}:{self.name}"
 
 

@@ -35,7 +35,6 @@ _LARGE = {"a": [{"b": [number, "x"]} for number in range(10_000)]}
 
 @contextlib.contextmanager
 def run_server() -> Iterator[str]:
-    """Run the server; yield its address."""
     with bind(0, "the server") as free:
         port = port_of(free)
     url, server = f"http://{HOST}:{port}", (sys.executable, "-m", "states_language.server", "--port", f"{port}")

@@ -68,11 +68,9 @@ class Plan:
 
     @property
     def ids(self) -> list[str]:
-        """The ids of all streams."""
         return [one for behaviour in self.streams for one in self.ids_of_behaviour(behaviour)]
 
     def ids_of_behaviour(self, behaviour: str) -> list[str]:
-        """The ids of the streams with this behaviour."""
         return [f"{behaviour}:{number}" for number in range(self.streams[behaviour])]
 
     @property

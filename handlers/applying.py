@@ -89,7 +89,6 @@ def read_states(stream_ids: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 def start_client() -> Any:
-    """Returns the client that starts streams."""
     return boto3_client("stepfunctions", 1, START_S, AT_ONCE)
 
 

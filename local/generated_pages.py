@@ -12,7 +12,6 @@ from local.checkout import ROOT
 
 
 def row(*cells: str) -> str:
-    """Returns a row of a table."""
     return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
 
 

@@ -90,7 +90,6 @@ def with_host_check(app: ASGIApp, port: int, names: Collection[str], hosts: Coll
 
 
 def problem_response(problem: Problem, request_id: str = "") -> Response:
-    """Returns the answer with a problem."""
     return JSONResponse(problem.body(request_id), problem.status, problem.headers, CONTENT_TYPE)
 
 
@@ -163,7 +162,6 @@ def bind(port: int, purpose: str, option: str = "PORT") -> socket.socket:
 
 
 def port_of(listening: socket.socket) -> int:
-    """Returns the port that `listening` holds."""
     return int(listening.getsockname()[1])
 
 
@@ -241,7 +239,6 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
         return port_of(self._socket)
 
     async def start(self) -> None:

@@ -58,7 +58,6 @@ class Resources:
         return [key for key, condition in own if condition is None or self._condition(condition)]
 
     def raw(self, key: str) -> Mapping[str, Any]:
-        """Returns a resource as it is in the template."""
         if key not in self._all:
             raise UserError(f"The compiled template refers to {key!r}, which it does not define.")
         return self._all[key]

@@ -88,7 +88,6 @@ def reply(code: int, body: Mapping[str, Any], headers: Mapping[str, str] | None 
 
 
 def text_answer(code: int, body: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the answer with this status and text."""
     return {"statusCode": code, "headers": {"Cache-Control": CACHE_CONTROL, **headers}, "body": body}
 
 
@@ -123,7 +122,6 @@ class Problem(Exception):
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
         return int(kinds()[self.kind]["status"])
 
     def body(self, request_id: str) -> dict[str, Any]:

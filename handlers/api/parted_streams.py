@@ -191,7 +191,6 @@ def _counts(counts: Sequence[Answer]) -> Answer:
 
 
 def sum_costs(stream_id: str, costs: Sequence[Answer]) -> Answer:
-    """Returns the sum of the parts' costs."""
     sums = {name: _combine_known(_sum, costs, name) for name in ("about_usd", "forecast_month_usd", "hours", "events")}
     of_what = {name: _combine_known(_sum, (one["parts"] for one in costs), name) for name in costs[0]["parts"]}
     begun = {"from_at": _combine_known(min, costs, "from_at"), "to_at": _combine_known(max, costs, "to_at")}

@@ -121,8 +121,6 @@ class PlainS3(_PlainClient):
 
 
 class PlainLambda(_PlainClient):
-    """Lambda at one endpoint."""
-
     def invoke(self, *, FunctionName: str, Payload: bytes, InvocationType: str = "") -> dict[str, Any]:
         """As boto3's: the name may be an ARN; raises ClientError or another BotoCoreError."""
         path = f"/2015-03-31/functions/{quote(FunctionName, safe='')}/invocations"

@@ -51,8 +51,6 @@ class Bell(NamedTuple):
 
 
 class Bells:
-    """The bells of a stage."""
-
     def __init__(self, table: Table) -> None:
         self._table = table
 

@@ -179,8 +179,6 @@ _MOST_WORDS = 500
 
 
 class SinkRecords:
-    """The records of all streams' sinks."""
-
     def __init__(self, table: Table) -> None:
         self._table = table
 

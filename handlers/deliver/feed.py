@@ -291,7 +291,6 @@ def message_of(stream_id: str, event: StoredEvent, more: dict[str, Any]) -> Mess
 
 
 def record_after_step(record: SinkRecord, step: Step) -> SinkRecord:
-    """Returns the record after a message."""
     if isinstance(step, str):
         return replace(record, replay_after=step)
     return replace(record, number=step[0], done=step[1])

@@ -31,8 +31,6 @@ LATE = Refusal("there was no time left")
 
 @dataclass(slots=True)
 class Outcomes:
-    """The outcomes of the messages."""
-
     taken: list[Message] = field(default_factory=list)
     poison: list[tuple[Message, str]] = field(default_factory=list)
     waiting: list[tuple[Message, Refusal]] = field(default_factory=list)

@@ -117,7 +117,6 @@ class Marks:
 
 
 def make_marks(kinds: Sequence[tuple[Kind, Mark]]) -> Marks:
-    """The marks in this order."""
     names = {mark.event for _, mark in kinds}
     return Marks(
         tuple(kinds),

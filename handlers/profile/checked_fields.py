@@ -45,7 +45,6 @@ class Form:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words of a choice."""
         return tuple(self.schema.get("enum", ()))
 
     def read(self, value: Any) -> Any:

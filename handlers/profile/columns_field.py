@@ -34,7 +34,6 @@ class Column(NamedTuple):
 
 
 def columns(fields: Fields) -> list[Column]:
-    """Returns the columns in their order."""
     table = fields.take("columns")
     if not isinstance(table, dict) or not 0 < len(table) <= MOST_COLUMNS:
         fields.add_problem("columns", f"must be {_SHAPE}, with 1 to {MOST_COLUMNS} names")

@@ -42,7 +42,6 @@ class OwnTime:
         return 1000 if self.unit == "s" else 1
 
     def instant_text(self, at_ms: int) -> str:
-        """Returns an instant in the unit."""
         if self.unit == "iso":
             return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         times, parts = _UNITS[self.unit]

@@ -116,7 +116,6 @@ class Outcome:
     detail: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the outcome for a program."""
         letter = self.letter
         return {
             "stream": letter.stream_id,

@@ -42,8 +42,6 @@ class Request:
 
 
 class RepairWork:
-    """The repair work of all streams."""
-
     def __init__(self, dynamodb: Any, control_table: str) -> None:
         self._table = Table(dynamodb, control_table)
 

@@ -17,8 +17,6 @@ from handlers.segments.codec import WAITING_BYTES, event_bytes
 
 
 class WaitingEvents:
-    """The waiting events of one connection."""
-
     def __init__(self, flush_ms: int) -> None:
         self._flush_ms = flush_ms
         self._events: list[StreamEvent] = []

@@ -105,7 +105,6 @@ def partition_key(stream_id: str, key: str, partitions: int) -> str:
 
 
 def stream_of(item: Item) -> str:
-    """Returns the stream that the item belongs to."""
     name: str = item["PK"]["S"].partition("#")[0]
     return name.replace("%23", "#").replace("%25", "%")
 

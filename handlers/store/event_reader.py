@@ -184,7 +184,6 @@ def _position(item: Item) -> str:
 
 
 def position_of(key: str) -> str:
-    """Returns the position of the event with this key."""
     return _MARK + base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
 
 

@@ -32,7 +32,6 @@ class Objects:
 
     @property
     def has_bucket(self) -> bool:
-        """Whether there is a bucket."""
         return bool(self.bucket)
 
     def put(self, key: str, content: str | bytes) -> None:

@@ -94,7 +94,6 @@ def is_segment(item: Item) -> bool:
 
 
 def segment_number(item: Item) -> int:
-    """Returns the number of the segment in its log."""
     return int(item["SK"]["S"][len(_PREFIX) :])
 
 

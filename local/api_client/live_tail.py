@@ -59,5 +59,4 @@ async def _messages(page: Page, after: str, body: bytes, every_s: float) -> Asyn
 
 
 def accepts_event_stream(headers: Any) -> bool:
-    """Whether the request accepts an event stream."""
     return event_pages.choose_media_type(headers.get("accept", "")) == event_pages.EVENT_STREAM

@@ -31,7 +31,6 @@ class ColumnTable:
 
     @property
     def kinds(self) -> dict[str, str]:
-        """The type of each column."""
         return {name: kind for name, _, kind in self.columns}
 
     def schema(self) -> Any:

@@ -33,8 +33,6 @@ MOST = 10**12
 
 
 class ApiReader:
-    """Reads from the API."""
-
     def __init__(self, streams: ApiSession) -> None:
         self._streams = streams
 

@@ -126,7 +126,6 @@ class DurableExecutions:
         return self._processor.process_checkpoint(**request)
 
     def start_execution(self, event: Mapping[str, Any]) -> None:
-        """Starts an execution now."""
         payload, name = json.dumps(event), _execution_name(event)
         started = StartDurableExecutionInput(
             "123456789012", FUNCTION_NAME, "$LATEST", name, _YEAR_S, RETENTION_DAYS, invocation_id=name, input=payload

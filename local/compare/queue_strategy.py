@@ -109,7 +109,6 @@ class LaneStep:
 
     @property
     def now_ms(self) -> int:
-        """Returns the time."""
         return self.queue.world.clock.now_ms()
 
     def claim(self) -> int | None:

@@ -103,7 +103,6 @@ STREAMS = 100
 
 
 def run_machine(name: str, path: Path, source: Scenario) -> StrategyResult:
-    """Returns the result of a state machine."""
     return _result_of_replay(name, replay(replace(source, machine=path)))
 
 

@@ -56,7 +56,6 @@ def page_files(root: Path = ROOT) -> dict[Path, str]:
 
 
 def page_columns(rows: list[list[str]]) -> list[list[str]]:
-    """Returns the columns that the page shows."""
     places = [rows[0].index(title) for title in COLUMNS]
     return [[row[place] for place in places] for row in rows]
 

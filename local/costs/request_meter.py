@@ -106,7 +106,6 @@ class Counts:
     stored_bytes: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
 
     def copy(self) -> "Counts":
-        """A copy of the present counts."""
         return self - Counts()
 
     def __sub__(self, before: "Counts") -> "Counts":
@@ -115,7 +114,6 @@ class Counts:
         return Counts(kinds, stored)
 
     def requests(self, table: str) -> int:
-        """The number of requests to a table."""
         return sum(count.requests for kind, count in self.by_kind.items() if kind.table == table)
 
     def write_units(self, table: str) -> int:
@@ -184,7 +182,6 @@ class Meter:
                 count.write_units += refused_units(self._items.get((name, key)))
 
     def _count_read(self, operation: str, table: str, keys: list[Any], request: dict[str, Any]) -> None:
-        """Counts a read of items by their keys."""
         items = (self._items.get((table, key_of(key))) for key in keys)
         sizes = [0 if item is None else item_bytes(item) for item in items]
         count = self._count(table, operation, keys[0]["SK"]["S"])

@@ -37,7 +37,6 @@ class DeployedStage:
 
     @property
     def option(self) -> str:
-        """The option that names the stage."""
         return f" --stage {self.stage}" if self.stack is not None else ""
 
     def of_type(self, kind: str) -> list[Resource]:

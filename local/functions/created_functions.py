@@ -42,8 +42,6 @@ class CreatedFunction:
 
 
 class CreatedFunctions:
-    """The functions in `folder`."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._functions = {one.function.name: one for one in self._read()}

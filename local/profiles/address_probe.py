@@ -57,7 +57,6 @@ class ProbedAddress:
 
     @property
     def is_socket(self) -> bool:
-        """Whether it is the address of a WebSocket."""
         return self.url.lower().startswith(("ws://", "wss://"))
 
     @property

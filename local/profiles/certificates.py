@@ -13,7 +13,6 @@ from local.terminal import UserError
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
     parser.add_argument("--ca", type=Path, metavar="FILE", help="the authority of the upstream's certificate, in PEM")
     parser.add_argument("--certificate", type=Path, metavar="FILE", help="the client certificate, with --key")
     parser.add_argument("--key", type=Path, metavar="FILE", help="the key of --certificate")

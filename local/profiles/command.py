@@ -76,7 +76,6 @@ class FileReport:
         return [*([] if self.profile is None else advice.warnings(self.profile)), *self.misplaced]
 
     def as_json(self) -> dict[str, Any]:
-        """The report for programs."""
         return {
             "file": str(self.path),
             "name": self.path.stem,

@@ -70,7 +70,6 @@ def read_counts() -> ScaleCounts:
 
 
 def page_tables(found: ScaleCounts) -> dict[str, list[str]]:
-    """The tables of the page, by name."""
     days = [simulate_day(GROUPS, found.cycle, within_s) for within_s in WITHIN_S]
     return {"day": _day_table(found, days), "limits": limits_table(found, days[1]), "apply": _apply_table()}
 

@@ -119,7 +119,6 @@ class ThrottledAws:
             await self.clock.sleep_until(self.clock.now_ms() + round(1000 * RETRY_MOST_S * self.clock.random()) + 1)
 
     def most_in_a_second(self, what: str) -> int:
-        """Returns the most of a kind in one second."""
         return max((amount for (one, _), amount in self.by_second.items() if one == what), default=0)
 
     def most_of_a_partition(self) -> int:

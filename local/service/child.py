@@ -47,7 +47,6 @@ class Supervisor:
         raise NotImplementedError
 
     async def wait_until_answering(self) -> None:
-        """Returns once the child answers."""
         raise NotImplementedError
 
     def handle_death(self) -> None:

@@ -81,8 +81,6 @@ class ShardPositions:
 
 
 class TableStream:
-    """Reads the stream of a table."""
-
     def __init__(self, endpoints: Endpoints, table: str) -> None:
         self._endpoints = endpoints
         self._table = table

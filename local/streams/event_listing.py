@@ -74,7 +74,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def format_event(event: dict[str, Any], kind: str) -> str:
-    """The line of an event."""
     return event_line(event) if kind == "text" else json.dumps(event, ensure_ascii=False)
 
 

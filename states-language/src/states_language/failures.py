@@ -49,7 +49,6 @@ class HeartbeatMissed(StateError):
 
     @property
     def names(self) -> tuple[str | None, ...]:
-        """Return both names."""
         return ("States.HeartbeatTimeout", "States.Timeout")
 
 

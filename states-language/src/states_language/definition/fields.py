@@ -69,7 +69,6 @@ class Fields:
         return inner
 
     def pointer_of(self, name: str) -> str:
-        """Return the JSON pointer of a field."""
         return child_pointer(self.pointer, name)
 
     def error_for(self, name: str, rule: str) -> DefinitionError:

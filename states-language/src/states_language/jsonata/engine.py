@@ -135,7 +135,6 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
             bounds.reach = reach
 
     def create_frame(self, enclosing: Any = None) -> Any:
-        """Return a frame of variables."""
         return Frame(enclosing)
 
     def evaluate_binary(self, expr: Any, input: Any, environment: Any) -> Any:

@@ -65,7 +65,6 @@ class _DirectFunction(library.Jsonata.JFunction):  # type: ignore[misc]  # the l
     """A function of Python that is called as it is."""
 
     def call(self, input: Any, args: Any) -> Any:  # noqa: ARG002  # as the library calls it
-        """Return the result."""
         return self.function.function(*args)
 
 
@@ -73,7 +72,6 @@ class _FunctionOfDefined(_DirectFunction):
     """A function that is undefined if its first argument is."""
 
     def call(self, input: Any, args: Any) -> Any:  # noqa: ARG002  # as the library calls it
-        """Return the result."""
         return None if args and args[0] is None else self.function.function(*args)
 
 

@@ -83,7 +83,6 @@ class Matcher(Pattern):
         self._caller = caller
 
     def finditer(self, text: str, _at: int = 0) -> Iterator[Any]:
-        """Yield the matches."""
         found = Functions.func_apply(self._function, [text])
         while found is not None:
             if not isinstance(found, dict) or not {"match", "start", "next"} <= found.keys():
@@ -112,7 +111,6 @@ class _Match:
         return self._texts[number]
 
     def groups(self) -> tuple[Any, ...]:
-        """Return the texts of all groups."""
         return tuple(self._texts[1:])
 
 

@@ -73,7 +73,6 @@ class Writer:
         self._names = 0
 
     def write_function(self, node: Any) -> str:
-        """Return the text of the function of a node."""
         value = self.write_value(node)
         self.write_step_count()
         self.write_line("bounds.depth = depth")
@@ -120,7 +119,6 @@ class Writer:
         self._indent = self._indent[4:]
 
     def new_name(self) -> str:
-        """Return a new name of a value."""
         self._names += 1
         return f"v{self._names}"
 

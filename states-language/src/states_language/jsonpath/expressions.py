@@ -36,8 +36,6 @@ class Literal:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of one function."""
-
     text: str
     name: str
     arguments: tuple["Expression", ...]

@@ -104,7 +104,6 @@ class Scanner:
         return match
 
     def skip_spaces(self) -> None:
-        """Read spaces."""
         self.match(self.space)
 
     def take_after_spaces(self, token: str) -> bool:

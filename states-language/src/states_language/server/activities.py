@@ -48,7 +48,6 @@ class Activities:
         return self._known[arn]
 
     def all(self) -> list[Activity]:
-        """Returns every activity, by ARN."""
         return [self._known[arn] for arn in sorted(self._known)]
 
     def put(self, activity: Activity) -> None:

@@ -144,7 +144,6 @@ class Journal:
                 self._write(b"\n")
 
     def write_event(self, event: dict[str, Any]) -> None:
-        """Writes one history event."""
         text = _encode_line(event)
         self.events.add(text)
         with report_failure_only("the journal of an execution"):

@@ -107,7 +107,6 @@ class Lines:
             self.complete_attempt(self.parts.outputs)
 
     def other_lines(self, child: Branch) -> list[Child]:
-        """Return all lines but this one."""
         return [other for other in self.parent.children if other is not child]
 
     async def abort_open_lines(self, child: Branch) -> None:

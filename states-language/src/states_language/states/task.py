@@ -220,8 +220,6 @@ def _evaluate_seconds(limit: NumberField, data: Any, narrowed: Any, branch: Bran
 
 
 class Credentials:
-    """The field Credentials."""
-
     def __init__(self, fields: Fields) -> None:
         self._fill = compile_filler(fields, "Credentials", "Credentials")
         inner = fields.child_fields(fields.get("Credentials"), fields.pointer_of("Credentials"))
