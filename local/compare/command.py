@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from handlers.api.verdict import plural
 from local import garbage_collection, stages, terminal
-from local.compare import backoff_kinds, checkpoints, fault_kinds, strategy_world
+from local.compare import backoff_kinds, checkpoints, strategy_world
 from local.compare.strategies import STRATEGIES, Strategy
 from local.compare.strategy_world import StrategyResult
 from local.costs import prices
@@ -203,7 +203,7 @@ def read_scenario(arguments: argparse.Namespace) -> Scenario:
         upstream=upstream,
         seed=terminal.whole_number("--seed", arguments.seed, 0, 2**53),
     )
-    return fault_kinds.with_faults(source, arguments.faults)
+    return strategy_world.with_faults(source, arguments.faults)
 
 
 def heading(source: Scenario, faults: str) -> str:

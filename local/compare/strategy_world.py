@@ -5,17 +5,20 @@ run and from the price list.
 """
 
 import asyncio
+import os
+import random
 import tomllib
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from handlers.api.verdict import plural
 from local.costs.prices import FILE, MONTH_S, Prices
-from local.simulation.scenario import Scenario
+from local.simulation.scenario import Scenario, Upstream, Window, faults_of
 from local.simulation.virtual_sandbox import VirtualSandbox
 from local.simulation.virtual_stage import VirtualStage
+from local.terminal import UserError
 from states_language import TaskCall, TaskFailure
 from timeline.coverage import Connection, Deliveries, Gap, connected_percent, deliveries, gap_ms, gaps, overlap_ms
 from timeline.spans import Span
@@ -240,3 +243,48 @@ def table_of_changes(found: Sequence[Mapping[str, Any]], before: Sequence[Mappin
         cells = [f"{was[name] / unit:{form}} → {now[name] / unit:{form}}" for name, unit, form in CHANGES]
         lines.append([now["strategy"], *cells])
     return lines
+
+
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+SILENCE_MS, REFUSED_MS = 5 * MINUTE_MS, MINUTE_MS
+FAULT_KINDS = ("none", "calm", "rough")
+
+
+def with_faults(source: Scenario, kind: str) -> Scenario:
+    """Returns the scenario with the faults of a kind, or of the file at that path; UserError if it is invalid.
+
+    They are the same for every strategy: none, calm, rough, or those of a file.
+
+        calm    a reset about every six hours
+        rough   a reset every twenty minutes, a peer that falls silent every three hours, 503 for a minute every five,
+                and functions whose processes die every eight
+
+    Invariant: the same kind, length and seed give the same faults, so that only the strategies differ.
+    """
+    draw, until_ms, upstream = random.Random(f"{kind} {source.seed}"), source.run_for_ms, source.upstream
+    kills_ms: tuple[int, ...] = ()
+    if kind == "calm":
+        upstream = replace(upstream, drops_ms=tuple(_instants(draw, 6 * HOUR_MS, until_ms)))
+    elif kind == "rough":
+        upstream = replace(
+            upstream,
+            drops_ms=tuple(_instants(draw, 20 * MINUTE_MS, until_ms)),
+            stalls=tuple(Window(at, at + SILENCE_MS) for at in _instants(draw, 3 * HOUR_MS, until_ms)),
+            refusals=tuple(Window(at, at + REFUSED_MS) for at in _instants(draw, 5 * HOUR_MS, until_ms)),
+        )
+        kills_ms = tuple(_instants(draw, 8 * HOUR_MS, until_ms))
+    elif kind != "none":
+        if not os.path.exists(kind):  # Path.exists raises OSError for a name that is too long
+            raise UserError(f"--faults must be {', '.join(FAULT_KINDS)}, or a YAML file: there is none at {kind}.")
+        said, kills_ms = faults_of(Path(kind))
+        if replace(said, drops_ms=(), stalls=(), refusals=()) != Upstream():
+            raise UserError(f"{kind}: upstream: the faults of a comparison can only be drops, stalls and refusals.")
+        upstream = replace(upstream, drops_ms=said.drops_ms, stalls=said.stalls, refusals=said.refusals)
+    return replace(source, upstream=upstream, kills_ms=kills_ms)
+
+
+def _instants(draw: random.Random, mean_ms: int, until_ms: int) -> Iterator[int]:
+    """Independent instants, on average `mean_ms` apart."""
+    at_ms = 0
+    while (at_ms := at_ms + 1 + round(draw.expovariate(1 / mean_ms))) < until_ms:
+        yield at_ms

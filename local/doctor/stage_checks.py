@@ -11,7 +11,7 @@ from typing import Any
 
 from handlers.api.verdict import plural
 from handlers.upgrade.deployed_versions import LATEST, OURS
-from local.doctor import account_facts, alarm_checks
+from local.doctor import account_facts, fleet_checks
 from local.doctor.account_facts import DELIVERY, MANAGER, Facts
 from local.doctor.findings import DEPLOY, RUNBOOK, Finding, Mend, NoAnswer, State, compare, missing_answer
 from local.doctor.stage_template import DeployedStage, Resource, repair_advice
@@ -44,7 +44,7 @@ def check_stage(deployed: DeployedStage, facts: Facts) -> Iterator[Finding]:
         mend = Mend("events", "enable_rule", {"Name": rule.name})
         found = answer if isinstance(answer, NoAnswer) else answer["State"]
         yield _check_text(f"schedule {rule.key}", found, "ENABLED", repair_advice(deployed), mend)
-    yield from alarm_checks.check_alarms(deployed, facts)
+    yield from fleet_checks.check_alarms(deployed, facts)
     yield from _check_storage(facts)
     yield from _check_api(deployed, facts)
 
