@@ -246,4 +246,6 @@ def _task_failure(call: TaskCall, client: Callable[[str], Any], sentence: str) -
     answer: Any = {"Error": {"Code": _CODE, "Message": sentence}, "ResponseMetadata": metadata}
     model = client(sdk.client_name(call.service)).meta.service_model if call.sdk else None
     service = "lambda" if call.function is not None else call.service
-    return TaskFailure(*sdk.refused(service, sdk=call.sdk, model=model, refusal=ClientError(answer, call.action)))
+    return TaskFailure(
+        *sdk.error_of_refusal(service, sdk=call.sdk, model=model, refusal=ClientError(answer, call.action))
+    )

@@ -36,7 +36,7 @@ class Lane:
     thread: threading.Thread | None = None
 
     @property
-    def last(self) -> Report:
+    def last_report(self) -> Report:
         """Return the report of the last connection, once the invocation has ended."""
         assert self.thread is not None
         self.thread.join(60 * PATIENCE)
@@ -44,12 +44,12 @@ class Lane:
         return self.reports[-1]
 
 
-def no_client(service: str) -> Any:
+def refuse_client(service: str) -> Any:
     """Raise: no profile here refers to a secret."""
     raise AssertionError(f"no profile here refers to a secret, and {service} is asked for one")
 
 
-USUAL: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {
     "stream_id": "demo", "lane": "A", "execution": "", "request_id": "r1", "margin_ms": 400, "lease_every_ms": 100,
     "progress_every_ms": 100, "overlap_max_ms": 60_000,
 }  # fmt: skip
@@ -66,14 +66,14 @@ def run(
     **fields: Any,
 ) -> Report:
     """Return the report of an invocation that is killed after `lasts_ms`; fail if it is still running then."""
-    clock, secrets = clock or SystemClock(), secrets or SecretValues(no_client, SECRETS)
-    invocation = Invocation(deadline_ms=clock.now_ms() + lasts_ms, **USUAL | fields)
+    clock, secrets = clock or SystemClock(), secrets or SecretValues(refuse_client, SECRETS)
+    invocation = Invocation(deadline_ms=clock.now_ms() + lasts_ms, **DEFAULTS | fields)
     report = run_invocation(profile, store, secrets, invocation, clock, log)
     assert clock.now_ms() < invocation.deadline_ms
     return report
 
 
-def start(
+def start_lane(
     aws: Aws, profile: Profile, stream_id: str, lane: str = "A", lasts_ms: int = 120_000, progress_every_ms: int = 100
 ) -> Lane:
     """Start an invocation of the stream that may last `lasts_ms`; it reads the lease between two heartbeats."""

@@ -62,7 +62,7 @@ class Reader:
         if not self.arrivals or self.arrivals[0][0] > self._world.now_ms:
             return None
         at_ms, arrival = self.arrivals.popleft()
-        self._world.served.append(self._stream)
+        self._world.served_streams.append(self._stream)
         self.taken_age_s = (self._world.now_ms - at_ms) / 1000
         return arrival
 
@@ -104,14 +104,14 @@ class World:
     A random number is `lot` of the way from the least to the greatest.
     """
 
-    lot = 1.0
+    random_share = 1.0
 
     def __init__(self, store: Store, play: Callable[[str], Script], actions: Sequence[Action] = ()) -> None:
         self.store = store
         self.now_ms = 0
         self.waits = 0
         self.opened: list[tuple[str, int]] = []
-        self.served: list[str] = []
+        self.served_streams: list[str] = []
         self.steps: list[Step] = []
         self.readers: dict[str, Reader] = {}
         self.shares: dict[str, Share] = {}
@@ -127,7 +127,7 @@ class World:
     def run(self, profile: Profile, invocation: Invocation) -> Report:
         """Return how an invocation of one stream ended."""
         performer: Performer[Report] = Performer(self.ports())
-        steps = attempts(profile, invocation, self.now_ms, self.draw)
+        steps = attempts(profile, invocation, self.now_ms, self.draw_number)
         performer.begin(profile, invocation, note_steps(steps, self.steps), self.requests(profile, invocation))
         report = performer.run()
         performer.close(0)
@@ -138,9 +138,9 @@ class World:
         """Return the invocation's requests to the store."""
         return Requests(profile, self.store, invocation, lambda: self.now_ms)
 
-    def draw(self, least: float, most: float) -> float:
+    def draw_number(self, least: float, most: float) -> float:
         """Return the drawn number."""
-        return least + (most - least) * self.lot
+        return least + (most - least) * self.random_share
 
     def wait_until(self, until_ms: int) -> None:
         """Let time pass, and let other actors act meanwhile."""
@@ -161,14 +161,14 @@ class World:
 class Functions(World):
     """Calls functions of one stream one after the other, on tables of their own."""
 
-    usual: ClassVar[dict[str, Any]] = {}  # the fields of every profile
+    default_fields: ClassVar[dict[str, Any]] = {}  # the fields of every profile
     origin_ms = 0  # when the first function starts
-    every_ms = 1_000  # how often a lease is read, and renewed
+    lease_every_ms = 1_000  # how often a lease is read, and renewed
 
     def __init__(self, play: Callable[[], Script], actions: Sequence[Action] = ()) -> None:
         self.tables = MemoryDynamoDB("events", "control")
         super().__init__(plain_store(self.tables), lambda _stream: play(), actions)
-        self.called = 0
+        self.call_count = 0
         self.now_ms = self.origin_ms
 
     @property
@@ -177,20 +177,28 @@ class Functions(World):
         return [at_ms - self.origin_ms for _, at_ms in self.opened]
 
     @property
-    def item(self) -> dict[str, Any]:
+    def lease_item(self) -> dict[str, Any]:
         key = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
         item: dict[str, Any] = self.tables.get_item(TableName="control", Key=key)["Item"]
         return item
 
     def profile(self, **fields: Any) -> Profile:
         """Return the stream's profile with these fields."""
-        return parse("demo", {"address": "https://example.com", "framing": "sse", **self.usual, **fields}, {})
+        return parse("demo", {"address": "https://example.com", "framing": "sse", **self.default_fields, **fields}, {})
 
     def invocation(self, lane: str = "A", execution: str = "") -> Invocation:
-        self.called += 1
+        self.call_count += 1
         deadline_ms = self.now_ms + 900_000
         return Invocation(
-            "demo", lane, execution, f"r{self.called}", deadline_ms, 4_000, self.every_ms, self.every_ms, 0
+            "demo",
+            lane,
+            execution,
+            f"r{self.call_count}",
+            deadline_ms,
+            4_000,
+            self.lease_every_ms,
+            self.lease_every_ms,
+            0,
         )
 
     def start_function(self, lane: str = "A", **fields: Any) -> Report:

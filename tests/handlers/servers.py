@@ -26,15 +26,15 @@ CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 UNTIL_CLOSE = OK + b"\r\n"
 
 # The clients that a test has made.
-MADE: list[Any] = []
+CLIENTS: list[Any] = []
 
 
 @pytest.fixture(autouse=True)
 def closing() -> Iterator[None]:
     """Check that no client's connection in MADE outlives its test, in a module that imports this."""
     yield
-    while MADE:
-        MADE.pop().close()
+    while CLIENTS:
+        CLIENTS.pop().close()
 
 
 class Peer:
@@ -63,7 +63,7 @@ class Peer:
     def send(self, data: bytes) -> None:
         self.connection.sendall(data)
 
-    def chunk(self, data: bytes) -> None:
+    def send_chunk(self, data: bytes) -> None:
         self.send(b"%x\r\n%s\r\n" % (len(data), data))
 
     def wait_until_gone(self) -> None:

@@ -38,7 +38,7 @@ class World(Functions):
     """Functions of a stream with ids, one after the other."""
 
     origin_ms = LATE_MS
-    every_ms = 5_000
+    lease_every_ms = 5_000
 
     def __init__(self, *scripts: Script, looks_s: Sequence[int] = ()) -> None:
         self.told: dict[int, dict[str, Any]] = {}
@@ -54,7 +54,7 @@ class World(Functions):
     @property
     def spent(self) -> Spending:
         """Return the record's figures of the budget."""
-        found = spending_of(self.item["live"]["M"]["spending"]["S"])
+        found = spending_of(self.lease_item["live"]["M"]["spending"]["S"])
         assert found is not None
         return found
 
@@ -96,7 +96,7 @@ def test_the_budget_counts_each_event_once_over_functions() -> None:
     world = World(sends((10, 1, 4)), sends((1, 3, 6), (800, 7, 9)), sends((10, 10, 11)), looks_s=(1_000,))
     world.start_function(budget=BUDGET)
     assert (world.spent.events, world.spent.bytes) == (4, 12)
-    assert budget_alert(world.item, world.now_ms) == ""
+    assert budget_alert(world.lease_item, world.now_ms) == ""
     world.start_function(budget=BUDGET)
     # Of the four events of one write, two were known: the bytes are counted in proportion.
     today = world.told[1_000]["budget"]
@@ -161,7 +161,7 @@ def test_a_shared_budget_that_other_streams_have_used_pauses_a_stream(whose: str
     assert (shown["budget"]["of"], shown["budget"]["used_percent"]) == (whose, 105)
     assert world.told[100]["reason"] == f"95 % of the day's budget of the {whose} is used"
     words = f"105 % of the day's budget of the {whose} is used: paused"
-    assert budget_alert(world.item, world.now_ms).startswith(words)
+    assert budget_alert(world.lease_item, world.now_ms).startswith(words)
     while len(world.opened) < 2:
         world.run(asked, world.invocation("A"))
     assert world.opened_at_ms == [0, 1_200_000]
@@ -197,7 +197,7 @@ def test_each_connection_of_a_function_adds_only_its_own_events_to_a_shared_budg
     dropped = [*sends((10, 1, 10)), (20_000, Closed("reset"))]
     world = World(dropped, [*sends((10, 11, 13)), (20_000, Closed("reset"))], sends((10, 14, 14)))
     world.start_function(budget={"profile_events_per_day": 100}, reconnect_tries=2)
-    assert (world.called, len(world.opened), len(world.stored())) == (1, 3, 14)
+    assert (world.call_count, len(world.opened), len(world.stored())) == (1, 3, 14)
     counts = {item["SK"]["S"]: item["events"]["N"] for item in items(world.tables, "control") if "events" in item}
     assert counts == {"spent#profile:demo#20000": "14"}
 
@@ -222,10 +222,10 @@ def test_a_paused_stream_does_not_count_as_away() -> None:
     assert records is not None
     held, ends_ms = records.lease, LATE_MS + 1_200_000
     assert [unconnected_ms(held, at_ms) for at_ms in (ends_ms - 1, ends_ms, ends_ms + 5_000)] == [0, 0, 5_000]
-    assert budget_alert(world.item, world.now_ms) == (
+    assert budget_alert(world.lease_item, world.now_ms) == (
         "120 % of the day's budget of 10 events is used: paused until 00:00 UTC"
     )
-    assert budget_alert(world.item, ends_ms) == ""
+    assert budget_alert(world.lease_item, ends_ms) == ""
 
 
 def test_beyond_its_budget_a_sample_is_kept_and_the_rest_counted() -> None:
@@ -239,10 +239,10 @@ def test_beyond_its_budget_a_sample_is_kept_and_the_rest_counted() -> None:
     assert first.stored() == second.stored()
     assert 10 < len(kept) < 45
     assert first.spent == Spending(20_000, 12 + len(kept), 36 + 3 * len(kept), 100 - len(kept), 10, 0, "sample")
-    assert first.item["cursor"] == {"S": "112"}
+    assert first.lease_item["cursor"] == {"S": "112"}
     shown = first.shown()
     assert (shown["counts"]["left_out"], shown["budget"]["left_out"]) == (100 - len(kept),) * 2
-    assert budget_alert(first.item, first.now_ms).endswith(f"is used: events left out: {100 - len(kept)}")
+    assert budget_alert(first.lease_item, first.now_ms).endswith(f"is used: events left out: {100 - len(kept)}")
 
 
 def test_a_budget_of_bytes_pauses_a_stream() -> None:
@@ -291,9 +291,9 @@ def test_beyond_its_budget_a_stream_goes_over_to_a_log() -> None:
     world.start_function(budget=budget, flush_s=5)
     assert world.stored() == [str(one) for one in range(1, 13)]
     assert world.logged() == [[str(one) for one in range(13, 23)]]
-    assert (world.item["partitions"], world.item["item_partitions"]) == ({"N": "0"}, {"N": "1"})
+    assert (world.lease_item["partitions"], world.lease_item["item_partitions"]) == ({"N": "0"}, {"N": "1"})
     words = "220 % of the day's budget of 10 events is used: what comes is stored in a log"
-    assert budget_alert(world.item, world.now_ms) == words
+    assert budget_alert(world.lease_item, world.now_ms) == words
     world.start_function(budget=budget, flush_s=5)
     assert world.logged()[1:] == [["23", "24"]]
     assert world.spent == Spending(20_000, 24, 72, 0, 10, 0, "log")
@@ -307,7 +307,7 @@ class Night(World):
     def plays(self) -> Script:
         """Send the events after the cursor if the stream resumes, and then seven events at a time."""
         now = 7 * ((self.now_ms - LATE_MS) // 140)
-        behind = int(self.item.get("cursor", {"S": "0"})["S"]) if self.resumes else now
+        behind = int(self.lease_item.get("cursor", {"S": "0"})["S"]) if self.resumes else now
         chunks = [(behind + 1, now), *((one, one + 6) for one in range(now + 1, now + 700, 7))]
         return [(140 * at, one) for at, chunk in enumerate(chunks) for _, one in sends((0, *chunk))[at > 0 :]]
 
@@ -315,7 +315,7 @@ class Night(World):
         """Kill the function; another function may release its connection, as a group's does."""
         self.readers.clear()
         if self.releases_dead:
-            self.tables.put_item(TableName="control", Item=self.item | {"released": self.item["connected"]})
+            self.tables.put_item(TableName="control", Item=self.lease_item | {"released": self.lease_item["connected"]})
         raise Killed
 
     def is_killed(self, **fields: Any) -> bool:

@@ -17,7 +17,7 @@ from handlers.profile.parse import parse
 from handlers.run.threads import SystemClock
 from handlers.store.stream_records import StreamRecords
 from tests.handlers.aws import CONTROL, EVENTS, Aws
-from tests.handlers.lanes import run, start
+from tests.handlers.lanes import run, start_lane
 from tests.handlers.scripted import numbered
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, sends, serving
 from tests.local.support import until
@@ -137,12 +137,16 @@ def test_a_successor_whose_cursor_is_refused_begins_afresh_at_once(aws: Aws) -> 
     with serving(one, sends(REFUSED % 410), two) as server:
         table = {"address": server.address, "framing": "sse", "allow_private": True, "overlap": "tolerates"}
         # The older connection's lease must hold while a slow machine answers two requests.
-        older = start(aws, profile := parse(STREAM, table, {}), STREAM, "A", progress_every_ms=4_000)
+        older = start_lane(aws, profile := parse(STREAM, table, {}), STREAM, "A", progress_every_ms=4_000)
         assert until(lambda: aws.store().read(STREAM).cursor == "1")
-        newer = start(aws, profile, STREAM, "B", progress_every_ms=4_000)
-        assert (older.last.outcome.error, len(older.reports)) == ("StreamTakenOver", 1)
+        newer = start_lane(aws, profile, STREAM, "B", progress_every_ms=4_000)
+        assert (older.last_report.outcome.error, len(older.reports)) == ("StreamTakenOver", 1)
         assert until(lambda: stored(aws) == ["1", "2"])
         assert gaps(aws) == []
         aws.stop(STREAM)
-        assert (newer.last.outcome.status, newer.last.progress.resumed, len(newer.reports)) == ("stopped", False, 1)
+        assert (newer.last_report.outcome.status, newer.last_report.progress.resumed, len(newer.reports)) == (
+            "stopped",
+            False,
+            1,
+        )
         assert [b"last-event-id: 1" in peer.request.lower() for peer in server.peers] == [False, True, False]

@@ -17,7 +17,7 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from tests.handlers.aws import CONTROL, EVENTS, Aws
 from tests.handlers.etcd import RECORDINGS, Gateway, Server, base64_of
-from tests.handlers.lanes import Lane, start
+from tests.handlers.lanes import Lane, start_lane
 from tests.local.support import until
 
 PROFILE = Path(__file__).parents[2] / "env" / "streams" / "etcd.toml"
@@ -43,7 +43,7 @@ class Stage:
 
     def start(self) -> Lane:
         """Start an invocation, which makes one connection."""
-        return start(self.aws, self.profile(), self.stream_id)
+        return start_lane(self.aws, self.profile(), self.stream_id)
 
     def changes(self) -> list[tuple[int, str]]:
         """Return the stored changes in order of arrival: their revisions and keys."""
@@ -66,7 +66,7 @@ class Stage:
     def stop(self, lane: Lane) -> None:
         """Stop the stream, and allow it to start again."""
         self.aws.stop(self.stream_id)
-        assert lane.last.outcome.status == "stopped"
+        assert lane.last_report.outcome.status == "stopped"
         self.aws.stop(self.stream_id, stop=False)
 
 
@@ -97,7 +97,7 @@ def test_batches_and_transactions(stage: Stage) -> None:
     assert until(lambda: len(stage.changes()) == len(expected))
     assert until(lambda: stage.cursor() >= expected[-1][0])
     stage.etcd.cut()
-    assert first.last.outcome.error == "StreamDropped"
+    assert first.last_report.outcome.error == "StreamDropped"
 
     for _ in range(3):
         together = stage.etcd.put_together("k/x", "k/y")
@@ -112,7 +112,7 @@ def test_batches_and_transactions(stage: Stage) -> None:
     third = stage.start()
     assert until(lambda: stage.cursor() >= expected[-1][0])
     stage.stop(third)
-    progress = third.last.progress
+    progress = third.last_report.progress
     assert (progress.stored, progress.duplicates) == (0, len(expected))
     assert stage.changes() == expected
     assert stage.aws.losses(stage.stream_id) == []
@@ -127,18 +127,18 @@ def test_compaction_while_away(stage: Stage) -> None:
     stored = [stage.etcd.put("k/a") for _ in range(3)]
     assert until(lambda: stage.cursor() >= stored[-1])
     stage.etcd.cut()
-    assert first.last.outcome.error == "StreamDropped"
+    assert first.last_report.outcome.error == "StreamDropped"
     away = [stage.etcd.put("k/a") for _ in range(8)]
     stage.etcd.compact(away[4])
 
-    refused = stage.start().last
+    refused = stage.start().last_report
     assert (refused.outcome.error, refused.progress.ended_by) == ("StreamDropped", "cursor_expired")
     assert (stage.cursor(), stage.aws.losses(stage.stream_id)) == (away[4], ["cursor_expired"])
     again = stage.start()
     stored += away[4:]
     assert until(lambda: stage.revisions() == stored), stage.revisions()
     stage.stop(again)
-    assert again.last.progress.resumed
+    assert again.last_report.progress.resumed
     assert stage.aws.losses(stage.stream_id) == ["cursor_expired"]
 
 
@@ -150,11 +150,11 @@ def test_a_deletion_at_the_compacted_revision(stage: Stage) -> None:
     stored = stage.etcd.put("k/a")
     assert until(lambda: stage.cursor() >= stored)
     stage.etcd.cut()
-    assert first.last.outcome.error == "StreamDropped"
+    assert first.last_report.outcome.error == "StreamDropped"
     deleted = stage.etcd.delete("k/a")
     stage.etcd.compact(deleted)
 
-    assert (stage.start().last.progress.ended_by, stage.cursor()) == ("cursor_expired", deleted)
+    assert (stage.start().last_report.progress.ended_by, stage.cursor()) == ("cursor_expired", deleted)
     assert stage.aws.losses(stage.stream_id) == ["cursor_expired"]
     again = stage.start()
     changed = stage.etcd.put("k/a")
@@ -171,7 +171,7 @@ def test_a_quiet_key_and_a_compaction(stage: Stage) -> None:
     others = [stage.etcd.put("other") for _ in range(5)]
     assert until(lambda: stage.cursor() >= others[-1])
     stage.etcd.cut()
-    assert first.last.outcome.error == "StreamDropped"
+    assert first.last_report.outcome.error == "StreamDropped"
     stage.etcd.compact(others[-1])
     changed = stage.etcd.put("k/a")
     again = stage.start()
@@ -188,12 +188,12 @@ def test_a_first_watch_that_breaks_before_any_change(stage: Stage) -> None:
     first = stage.start()
     assert until(stage.cursor)
     stage.etcd.cut()
-    assert first.last.outcome.error == "StreamDropped"
+    assert first.last_report.outcome.error == "StreamDropped"
     changed = stage.etcd.put("k/a")
     again = stage.start()
     assert until(lambda: stage.revisions() == [changed])
     stage.stop(again)
-    assert again.last.progress.resumed
+    assert again.last_report.progress.resumed
 
 
 def test_a_restart(stage: Stage) -> None:
@@ -203,7 +203,7 @@ def test_a_restart(stage: Stage) -> None:
     stored = [stage.etcd.put("k/a") for _ in range(3)]
     assert until(lambda: stage.revisions() == stored)
     stage.etcd.restart()
-    assert first.last.outcome.error == "StreamDropped"
+    assert first.last_report.outcome.error == "StreamDropped"
     stored += [stage.etcd.put("k/a") for _ in range(3)]
     again = stage.start()
     stored += [stage.etcd.put("k/a")]

@@ -22,7 +22,7 @@ from handlers.run.group_ports import GroupTables, ReadProfiles
 from handlers.run.threads import SystemClock
 from handlers.store.group_store import GroupStore
 from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws
-from tests.handlers.lanes import no_client
+from tests.handlers.lanes import refuse_client
 from tests.handlers.scripted import numbered
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, serving
 from tests.local.support import until
@@ -82,7 +82,7 @@ class Group:
         thread.start()
 
     def _run(self, who: Invocation) -> None:
-        secrets, read = SecretValues(no_client, SECRETS), ReadProfiles(self._own, self._deployed)
+        secrets, read = SecretValues(refuse_client, SECRETS), ReadProfiles(self._own, self._deployed)
         outcome = run_group(who, self.tables, secrets, DELAYS, self.clock, read, self._log, self._report)
         self.ended[who.request_id] = outcome
 

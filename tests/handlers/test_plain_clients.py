@@ -23,7 +23,7 @@ from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.errors import StoreUnavailable
 from handlers.store.overflow import Objects
 from tests.handlers.aws import BUCKET, Aws
-from tests.handlers.servers import MADE, Peer, Server, closing, serving
+from tests.handlers.servers import CLIENTS, Peer, Server, closing, serving
 
 KEYS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=40)
 
@@ -40,14 +40,14 @@ def plain(aws: Aws) -> PlainS3:
     """Return the client of a function in the environment of the embedded AWS."""
     client = bucket(plain_at(aws.s3.meta.endpoint_url), tries=1)
     assert isinstance(client, PlainS3)
-    MADE.append(client)
+    CLIENTS.append(client)
     return client
 
 
 def scripted(server: Server, delays: list[float], tries: int = 4) -> PlainS3:
     signer = Signer(Credentials("id", "secret-key", "secret-token"), "eu-central-1", "s3")
     client = PlainS3(server.address, signer, tries=tries, connect_timeout_s=5, read_timeout_s=60, sleep=delays.append)
-    MADE.append(client)
+    CLIENTS.append(client)
     return client
 
 
@@ -171,7 +171,7 @@ def test_a_message_arrives_unchanged(aws: Aws) -> None:
     """The small client sends a message to SQS unchanged; a missing queue raises an error with its code."""
     client = queue(plain_at(aws.sqs.meta.endpoint_url), tries=1)
     assert isinstance(client, DynamoDb)
-    MADE.append(client)
+    CLIENTS.append(client)
     body = json.dumps({"text": "é\n\"'"})
     client.send_message(QueueUrl=aws.queue_url, MessageBody=body)
     assert aws.dead_letters() == [json.loads(body)]
@@ -197,7 +197,7 @@ def lambda_client(url: str, token: str = "") -> PlainLambda:
     """Return the client of Lambda in an environment whose services are all at `url`."""
     client = functions(plain_at(url, token), read_timeout_s=60)
     assert isinstance(client, PlainLambda)
-    MADE.append(client)
+    CLIENTS.append(client)
     return client
 
 

@@ -30,7 +30,7 @@ from local.upstreams.demo_streams import Upstreams
 from local.upstreams.provider_player import point_to_player, serve_providers
 from tests.examples import one_in
 from tests.handlers.aws import CONTROL, EVENTS, Aws, save_connection
-from tests.handlers.lanes import Lane, start
+from tests.handlers.lanes import Lane, start_lane
 from tests.local.support import until
 from tests.shipped import PROVIDERS, STREAMS
 
@@ -61,11 +61,11 @@ class Stage:
     origin: str
 
     def start(self, lane: str = "A", lasts_ms: int = 120_000, progress_every_ms: int = 100) -> Lane:
-        return start(self.aws, self.profile, self.stream_id, lane, lasts_ms, progress_every_ms)
+        return start_lane(self.aws, self.profile, self.stream_id, lane, lasts_ms, progress_every_ms)
 
     def connect(self, lasts_ms: int = 60_000) -> Report:
         """Make the one connection of an invocation that may not reconnect by itself."""
-        return replace(self, profile=replace(self.profile, reconnect_tries=0)).start(lasts_ms=lasts_ms).last
+        return replace(self, profile=replace(self.profile, reconnect_tries=0)).start(lasts_ms=lasts_ms).last_report
 
     def connected(self) -> Report:
         """Connect until a connection stores an event; return it. On a busy machine the provider may close earlier."""
@@ -120,17 +120,20 @@ def test_a_handover_loses_nothing_and_stores_each_once(aws: Aws, name: str) -> N
         older = stage.start("A")
         assert until(lambda: len(stage.stored()) >= 3)
         newer = stage.start("B")
-        assert (older.last.outcome.error, older.last.progress.ended_by) == ("StreamTakenOver", "taken_over")
+        assert (older.last_report.outcome.error, older.last_report.progress.ended_by) == (
+            "StreamTakenOver",
+            "taken_over",
+        )
         known = len(stage.stored())
         assert until(lambda: len(stage.stored()) >= known + 3)
         aws.stop(stage.stream_id)
-        assert newer.last.outcome.status == "stopped"
+        assert newer.last_report.outcome.status == "stopped"
         most = stage.most()
     stored = stage.stored()
     # A session of MCP has its own messages, so a message that both sessions received is an event of each.
     numbers = sorted(set(stored)) if name == "mcp" else stored
     assert numbers == list(range(numbers[0], numbers[-1] + 1))
-    assert older.last.progress.stored + newer.last.progress.stored == len(stored)
+    assert older.last_report.progress.stored + newer.last_report.progress.stored == len(stored)
     assert most == (1 if stage.profile.overlap == "forbids" else 2)
 
 
@@ -139,9 +142,9 @@ def test_a_completion_is_requested_once(aws: Aws) -> None:
     with played(aws, "completions", interval_ms=20, length=10_000) as stage:
         older = stage.start("A")
         assert until(lambda: len(stage.stored()) >= 3)
-        assert stage.start("B").last.outcome.error == "StreamTakenOver"
+        assert stage.start("B").last_report.outcome.error == "StreamTakenOver"
         aws.stop(stage.stream_id)
-        assert (older.last.outcome.status, stage.most()) == ("stopped", 1)
+        assert (older.last_report.outcome.status, stage.most()) == ("stopped", 1)
 
 
 @pytest.mark.parametrize("name", one_in(4, RESUMED))
@@ -171,7 +174,7 @@ def test_events_that_cannot_be_requested_again_are_a_gap(aws: Aws, name: str) ->
         again = stage.start()
         assert until(lambda: len(stage.stored()) > len(first))
         aws.stop(stage.stream_id)
-        assert not again.last.progress.resumed
+        assert not again.last_report.progress.resumed
     gaps = [item for key, item in aws.items(CONTROL, stage.stream_id).items() if key.startswith("gap#")]
     assert {(gap["cause"], gap["state"]) for gap in gaps} == {("ended_by_upstream", "open")}
 
@@ -188,9 +191,9 @@ def test_heartbeats_are_signs_of_life_and_no_events(aws: Aws) -> None:
         assert until(lambda: SystemClock().now_ms() > since_ms + 6_000)
         for stage in stages:
             aws.stop(stage.stream_id)
-        assert {name: lane.last.progress.ended_by for name, lane in zip(BEATING, lanes, strict=True)} == dict.fromkeys(
-            BEATING, "stopped"
-        )
+        assert {
+            name: lane.last_report.progress.ended_by for name, lane in zip(BEATING, lanes, strict=True)
+        } == dict.fromkeys(BEATING, "stopped")
         assert [stage.stored() for stage in stages] == [[]] * len(stages)
 
 
@@ -232,7 +235,7 @@ def test_a_provider_that_forbids_two_refuses_the_second(aws: Aws) -> None:
         assert before_ms <= aws.store().read("x-filtered:other").rest.until_ms - 60_000 <= after_ms
         assert stage.most() == 1
         aws.stop(stage.stream_id)
-        assert first.last.outcome.status == "stopped"
+        assert first.last_report.outcome.status == "stopped"
 
 
 def test_a_session_that_another_program_takes_is_a_drop(aws: Aws) -> None:
@@ -244,8 +247,8 @@ def test_a_session_that_another_program_takes_is_a_drop(aws: Aws) -> None:
         request = request_of(stage.profile, stage.stream_id, None, values)
         with urllib3.request("GET", request.address, headers={"Authorization": "x"}, preload_content=False) as answer:
             assert answer.status == 200
-            progress = older.last.progress
-            assert (older.last.outcome.error, progress.ended_by) == ("StreamDropped", "disconnected_by_upstream")
+            progress = older.last_report.progress
+            assert (older.last_report.outcome.error, progress.ended_by) == ("StreamDropped", "disconnected_by_upstream")
 
 
 @pytest.mark.parametrize("name", ["alpaca", *NUMBERED])
@@ -255,7 +258,7 @@ def test_an_announced_loss_is_a_gap_and_no_event(aws: Aws, name: str) -> None:
         reader = stage.start()
         assert until(lambda: len(aws.losses(stage.stream_id)) >= 2)
         aws.stop(stage.stream_id)
-        assert reader.last.outcome.status == "stopped"
+        assert reader.last_report.outcome.status == "stopped"
     numbers = stage.stored()
     assert numbers == [number for number in range(numbers[0], numbers[-1] + 1) if number % 5]
     assert set(aws.losses(stage.stream_id)) == {"announced_by_upstream"}
@@ -272,7 +275,7 @@ def test_a_cursor_that_is_too_old_is_a_gap_and_is_dropped(aws: Aws, name: str, c
         again = stage.start()
         assert until(stage.stored)
         aws.stop(stage.stream_id)
-        assert not again.last.progress.resumed
+        assert not again.last_report.progress.resumed
 
 
 def test_a_hub_that_lost_the_id_is_a_lost_gap(aws: Aws) -> None:
@@ -282,7 +285,7 @@ def test_a_hub_that_lost_the_id_is_a_lost_gap(aws: Aws) -> None:
         reader = stage.start()
         assert until(stage.stored)
         aws.stop(stage.stream_id)
-        assert not reader.last.progress.resumed
+        assert not reader.last_report.progress.resumed
     gaps = [item for key, item in aws.items(CONTROL, stage.stream_id).items() if key.startswith("gap#")]
     assert [(gap["cause"], gap["from_ms"], gap["state"]) for gap in gaps] == [("cursor_unknown", 1, "lost")]
 
@@ -300,7 +303,7 @@ def test_an_interruption_longer_than_the_backfill_is_a_gap(aws: Aws, away_ms: in
         reader = stage.start()
         assert until(lambda: "gap#000000000002" in aws.items(CONTROL, stage.stream_id))
         aws.stop(stage.stream_id)
-        assert reader.last.progress.resumed
+        assert reader.last_report.progress.resumed
     # The reader was stopped after a moment, so it is not known whether all of the backfill had come.
     items = aws.items(CONTROL, stage.stream_id)
     gap = items["gap#000000000002"]

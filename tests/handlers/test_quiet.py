@@ -27,7 +27,7 @@ class World(Functions):
     """Functions of a stream in turn; `told` has the reported words by instant."""
 
     origin_ms = 1_700_000_000_000
-    every_ms = 3_000
+    lease_every_ms = 3_000
 
     def __init__(self, scripts: list[Script], *at_s: float, **fields: Any) -> None:
         self.told: dict[float, str] = {}
@@ -37,7 +37,7 @@ class World(Functions):
             self.start_function(key="each", **fields)
 
     def check_at(self, at_s: float) -> None:
-        self.told[at_s] = quiet_alert(self.item, self.now_ms)
+        self.told[at_s] = quiet_alert(self.lease_item, self.now_ms)
 
 
 def test_a_stream_is_quiet_after_the_profiles_time_without_an_event() -> None:
@@ -51,7 +51,7 @@ def test_a_stream_is_quiet_after_the_profiles_time_without_an_event() -> None:
 def test_a_pause_of_twice_the_longest_seen_is_not_usual() -> None:
     """With "usual", a pause of twice the longest pause so far is quiet; two minutes are never too long."""
     world = World([sends(0, 300, 400), sends()], 996, 997, expect_every_s="usual")
-    assert silence_of(world.item) == Silence(world.origin_ms + 400_000, decay_pause(300_000, FOR_MS), 0)
+    assert silence_of(world.lease_item) == Silence(world.origin_ms + 400_000, decay_pause(300_000, FOR_MS), 0)
     assert (world.told[996], world.told[997]) == ("", "quiet: nothing new for 597 s, and that is not usual")
     assert Silence(1, 1_000, 0).limit_ms() == LEAST_MS
     assert World([sends(0, 300, 400), sends()], 1_700).told == {1_700: ""}
@@ -64,7 +64,7 @@ def test_an_outage_does_not_count_as_a_pause() -> None:
     world.opened.clear()
     world._play = lambda _stream: sends(5, 20)
     world.start_function(key="each")
-    assert silence_of(world.item).longest_ms == 15_000
+    assert silence_of(world.lease_item).longest_ms == 15_000
 
 
 def test_a_long_pause_is_forgotten_bit_by_bit() -> None:

@@ -40,7 +40,7 @@ def answered(status: int, **headers: str) -> Script:
 class Machine(Functions):
     """Calls functions in turn, as the machine does after a drop: each at once."""
 
-    lot = 0
+    random_share = 0
     origin_ms = ORIGIN_MS
 
     def act_at(self, at_ms: int, act: Callable[[], object]) -> None:
@@ -79,7 +79,7 @@ def test_a_page_for_a_minute_does_not_reject_the_stream() -> None:
     """If the upstream sends a page for a minute and then the stream, it is read, and the row of refusals ends."""
     page = REFUSALS["a page"]
     machine = Machine(lambda: page if machine.now_ms < ORIGIN_MS + 60_000 else LIVED)
-    machine.every_ms = 20_000
+    machine.lease_every_ms = 20_000
     assert machine.until_rejected(12, reject_after=90) == [DROPPED] * 12
     assert machine.store.read("demo").rest.refused_since_ms == 0
 

@@ -20,7 +20,7 @@ BACKOFF = {"network": {"start_s": 1}, "http": {"start_s": 2, "factor": 2}, "thro
 class Functions(scripted.Functions):
     """The functions of a profile with a pace for each kind of failure."""
 
-    usual: ClassVar[dict[str, Any]] = {"backoff": BACKOFF}
+    default_fields: ClassVar[dict[str, Any]] = {"backoff": BACKOFF}
 
 
 def refused(http_status: int, retry_after_s: int | None = None) -> Script:
@@ -53,7 +53,7 @@ def test_a_back_off_longer_than_the_function_is_left_to_the_next() -> None:
 def concurrent_functions(functions: Functions, play: Script) -> Functions:
     """Return functions of the same stream that begin at the same instant."""
     others = Functions(lambda: play)
-    others.store, others.now_ms, others.called = functions.store, functions.now_ms, 8
+    others.store, others.now_ms, others.call_count = functions.store, functions.now_ms, 8
     return others
 
 
@@ -250,7 +250,7 @@ def opened_at_ms(*scripts: Script, count: int = 2, **fields: Any) -> list[int]:
     """Return when `count` functions opened connections; each function starts when the one before ends."""
     left = list(scripts)
     functions = Functions(lambda: left.pop(0) if left else [(0, Opened(200))])
-    functions.every_ms = 20_000
+    functions.lease_every_ms = 20_000
     for _ in range(count):
         functions.start_function(**{"backoff": {}, **fields})
     return functions.opened_at_ms
@@ -306,7 +306,7 @@ def test_a_handover_is_no_reconnection(connected_ms: int) -> None:
 def test_a_connection_that_ends_at_its_deadline_leaves_no_back_off() -> None:
     """A connection that ends at its deadline was not lost, so it leaves no back-off, and the next connects at once."""
     functions = Functions(lambda: asks(b"5000", until_ms=10**7))
-    functions.every_ms = 20_000
+    functions.lease_every_ms = 20_000
     report = functions.start_function()
     assert (report.outcome.error, functions.store.read("demo").rest) == ("ConnectionExpired", Backoff())
 
@@ -315,7 +315,7 @@ def test_a_connection_that_ends_at_its_deadline_leaves_no_back_off() -> None:
 def test_a_function_reconnects_with_full_jitter(lot: float, asked_ms: list[int]) -> None:
     """A function reconnects at once after its first failure, then with full jitter, to spread functions in time."""
     functions = Functions(lambda: [(0, Closed("reset"))])
-    functions.lot = lot
+    functions.random_share = lot
     functions.start_function(reconnect_tries=3, backoff={})
     assert functions.opened_at_ms == asked_ms
 
@@ -326,7 +326,7 @@ def test_a_function_reconnects_only_with_three_margins_left() -> None:
     for after_ms in (887_999, 888_000):
         lived: Script = [(0, Opened(200)), (after_ms, Closed("reset"))]
         functions = Functions(partial(list, lived))
-        functions.every_ms = 20_000
+        functions.lease_every_ms = 20_000
         functions.start_function(reconnect_tries=3, backoff={})
         openings.append(len(functions.opened_at_ms))
     assert openings == [2, 1]

@@ -39,10 +39,10 @@ def upstream(peer: Peer) -> None:
     """
     mark = str(id(peer)).encode()
     peer.send(CHUNKED)
-    peer.chunk(b"".join(b"id: %d\ndata: %s\n\n" % (number, mark) for number in range(3)))
-    peer.chunk(b"id: large\ndata: %s%s\n\n" % (mark, LARGE))
-    peer.chunk(b"id: oversize\ndata: %s\n\n" % OVERSIZE)
-    peer.chunk(b"id: last\ndata: last\n\n")
+    peer.send_chunk(b"".join(b"id: %d\ndata: %s\n\n" % (number, mark) for number in range(3)))
+    peer.send_chunk(b"id: large\ndata: %s%s\n\n" % (mark, LARGE))
+    peer.send_chunk(b"id: oversize\ndata: %s\n\n" % OVERSIZE)
+    peer.send_chunk(b"id: last\ndata: last\n\n")
     peer.wait_until_gone()
 
 

@@ -38,7 +38,7 @@ class Upstream:
         body = b"x" * (2000 if name == "floods" else 1)
         while True:
             number += 1
-            peer.chunk(b"id: %d\ndata: %b\n\n" % (number, body))
+            peer.send_chunk(b"id: %d\ndata: %b\n\n" % (number, body))
             with self._lock:
                 self.sent[name] = max(self.sent[name], number)
             # A flood is two thousand events a second, more than a function of a test can store.

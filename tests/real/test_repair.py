@@ -170,7 +170,7 @@ class Feed:
         while not self.is_away:
             new = self.trades[sent:]
             sent += len(new)
-            peer.chunk(b":\n\n" + b"".join(b'data: {"id": %d}\n\n' % one for one in new))
+            peer.send_chunk(b":\n\n" + b"".join(b'data: {"id": %d}\n\n' % one for one in new))
             time.sleep(0.1)
 
 

@@ -18,9 +18,9 @@ def life(which: int, *ids: int, stays: bool = False) -> Script:
     def play(peer: Peer) -> None:
         peer.send(CHUNKED)
         for one in ids:
-            peer.chunk(f"id: {one}\ndata: {which}-{one}\n\n".encode())
+            peer.send_chunk(f"id: {one}\ndata: {which}-{one}\n\n".encode())
         while stays and not select.select([peer.connection], [], [], 0.5)[0]:
-            peer.chunk(b":\n\n")
+            peer.send_chunk(b":\n\n")
 
     return play
 

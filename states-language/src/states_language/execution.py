@@ -243,7 +243,7 @@ class Execution:
     def complete_if_ended(self) -> None:
         """Complete `ended` once the execution and the executions of its Map Runs have ended."""
         over = self._root is None and not self.ended.done()
-        if over and all(run.placed and not run.running for run in self.map_runs):
+        if over and all(run.is_place_whole and not run.running for run in self.map_runs):
             self.ended.set_result(None)
 
     def _end(

@@ -54,12 +54,12 @@ class Parts:
         self._frozen: list[Part] | None = None
 
     @property
-    def open(self) -> list[int]:
+    def open_numbers(self) -> list[int]:
         """Return the numbers of the parts that have not ended, in order."""
         return [number for number in range(len(self.outputs)) if number not in self._done]
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether all parts have ended."""
         return len(self._done) == len(self.outputs)
 

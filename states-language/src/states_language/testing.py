@@ -160,7 +160,7 @@ class Answers(Functions):
         self.mistakes: list[AssertionError] = []
         self._given = answers
 
-    def has(self, call: TaskCall) -> bool:
+    def has_answer(self, call: TaskCall) -> bool:
         """Return whether there is an answer to the call."""
         self.functions = {_function_key(name): answer for name, answer in self._given.items()}
         return answer_name(call, self.functions) in self.functions
@@ -172,7 +172,7 @@ class Answers(Functions):
         return await (answer if call.pending is None else complete_pending(call, call.pending, answer))
 
     async def _answer_call(self, call: TaskCall) -> Any:
-        if not self.has(call):
+        if not self.has_answer(call):
             known = f"has {', '.join(map(repr, self.functions))}" if self.functions else "is empty"
             raise self._record_mistake(
                 f"'{call.state}' calls '{answer_name(call, self.functions)}', which has no answer; functions {known}"

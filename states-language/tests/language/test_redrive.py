@@ -155,5 +155,5 @@ def test_the_place_of_many_items_lists_only_those_that_began() -> None:
     left = parts.resume_point()
     assert left == {"last_id": 7, "parts": [{}, {"output": "one"}]}
     again = Parts(1000, 7, left)
-    assert again.open == [0, *range(2, 1000)]
+    assert again.open_numbers == [0, *range(2, 1000)]
     assert again.outputs[1] == "one"

@@ -20,7 +20,7 @@ from states_language.clock import RealClock
 from states_language.server import StepFunctions, TaskPerformer
 from states_language.server.__main__ import Endpoints, FunctionAnswer
 from states_language.server.http_task import by_name
-from states_language.server.sdk import unusable
+from states_language.server.sdk import cause_of_unusable
 
 TASK = {
     "Type": "Task",
@@ -185,7 +185,7 @@ def test_bad_parameters_are_named_by_field() -> None:
         'Unknown parameter in input: "Keyy", must be one of: TableName, Key\n'
         "Invalid length for parameter TableName, value: 0, valid min length: 1"
     )
-    assert unusable({"Keyy": 1}, str(ParamValidationError(report=report))) == (
+    assert cause_of_unusable({"Keyy": 1}, str(ParamValidationError(report=report))) == (
         """The Parameters '{"Keyy":1}' could not be used to start the Task: """
         """[The field 'Key' is required but was missing, The field "Keyy" is not supported by Step Functions, """
         "Invalid length for parameter TableName, value: 0, valid min length: 1]"

@@ -35,7 +35,7 @@ class Step:
     rest_s: float
 
 
-def plan(seed: int) -> Iterator[Step]:
+def draw_steps(seed: int) -> Iterator[Step]:
     """Yields the faults of a seed without end: each kind once in random order, then each again."""
     draws = random.Random(seed)
     while True:
@@ -61,7 +61,7 @@ class Scene:
         below = sorted(self.service.descendants())
         return [pid for pid in below if part in _read(pid, "cmdline") + _read(pid, "environ")]
 
-    def everything(self) -> list[int]:
+    def all_processes(self) -> list[int]:
         """Returns the service's process and all below it."""
         assert self.service.process is not None
         return [self.service.process.pid, *self.service.descendants()]
@@ -72,7 +72,7 @@ class Scene:
         end_s = time.monotonic() + STARTED_WITHIN_S
         while not self.service.answers():
             assert time.monotonic() < end_s, self.service.log
-            rest(0.2)
+            pause(0.2)
 
     def start_again(self, pids: list[int]) -> None:
         """Kills the service with all processes below it, and starts it in the same folder."""
@@ -84,7 +84,7 @@ class Scene:
             self.start()
 
 
-def rest(seconds: float) -> None:
+def pause(seconds: float) -> None:
     """Lets time pass."""
     threading.Event().wait(seconds)
 
@@ -104,9 +104,9 @@ def _send(pids: Collection[int], number: signal.Signals) -> None:
 def _stand_still(pids: Collection[int], lasts_s: float, halfway: Callable[[], object] = lambda: None) -> None:
     try:
         _send(pids, signal.SIGSTOP)
-        rest(lasts_s / 2)
+        pause(lasts_s / 2)
         halfway()
-        rest(lasts_s / 2)
+        pause(lasts_s / 2)
     finally:
         _send(pids, signal.SIGCONT)
 
@@ -115,14 +115,14 @@ def _silent(scene: Scene, step: Step) -> None:
     """Lets no byte pass and no connection close. A connection that leaves before `stall_after_s` cannot notice that."""
     scene.silences.append((now_ms(), now_ms() + STALL_AFTER_S * 1000))
     with scene.proxy.stalled():
-        rest(step.lasts_s)
+        pause(step.lasts_s)
 
 
 def _bad_network(scene: Scene, step: Step) -> None:
     """Bytes come late and in small pieces, and each side learns late that the other has closed."""
     scene.proxy.latency_s, scene.proxy.slice_bytes, scene.proxy.slow_close_s = step.which / 2, 99, 1
     try:
-        rest(step.lasts_s)
+        pause(step.lasts_s)
     finally:
         scene.proxy.latency_s = scene.proxy.slice_bytes = scene.proxy.slow_close_s = 0
 
@@ -133,13 +133,13 @@ def _disk_full(scene: Scene, step: Step) -> None:
     The means is RLIMIT_FSIZE: write(2) fails with EFBIG, not with ENOSPC as on a full disk, and no right to mount is
     needed.
     """
-    pids = scene.everything()
+    pids = scene.all_processes()
     try:
         _limit_files(pids, 0)
         _send(scene.service.sandboxes() if step.which < 0.5 else [], signal.SIGKILL)
-        rest(step.lasts_s)
+        pause(step.lasts_s)
     finally:
-        _limit_files({*pids, *scene.everything()}, resource.RLIM_INFINITY)
+        _limit_files({*pids, *scene.all_processes()}, resource.RLIM_INFINITY)
 
 
 def _limit_files(pids: Collection[int], size_bytes: int) -> None:
@@ -150,7 +150,7 @@ def _limit_files(pids: Collection[int], size_bytes: int) -> None:
 
 def _power_cut(scene: Scene, _: Step) -> None:
     """Stops every process before it kills the first."""
-    pids = scene.everything()
+    pids = scene.all_processes()
     _send(pids, signal.SIGSTOP)
     scene.start_again(pids)
 
@@ -161,12 +161,12 @@ def _stopped_and_started(scene: Scene, step: Step) -> None:
     try:
         scene.service.ask("DELETE", stream)
         while scene.journal.connected[stream][-1][1] and time.monotonic() < end_s:
-            rest(0.2)
+            pause(0.2)
         if time.monotonic() >= end_s:
             scene.broken.append(f"{stream}: connected {STOPPED_WITHIN_S} s after a stop was requested")
     finally:
         while scene.service.ask("POST", stream)[0] != 200:
-            rest(0.5)
+            pause(0.5)
         scene.away.setdefault(stream, []).append((from_ms, now_ms() + 5_000))
 
 
@@ -183,7 +183,7 @@ FAULTS: Mapping[str, Callable[[Scene, Step], object]] = {
     "function frozen": lambda scene, step: _stand_still(_one(step, scene.processes(MANAGER)), step.lasts_s),
     "frozen and reset": lambda scene, step: _stand_still(scene.processes(MANAGER), step.lasts_s, scene.proxy.reset),
     "host suspended": lambda scene, step: _stand_still(
-        scene.everything(), step.lasts_s, scene.proxy.reset if step.which < 0.5 else lambda: 0
+        scene.all_processes(), step.lasts_s, scene.proxy.reset if step.which < 0.5 else lambda: 0
     ),
     "one reset": lambda scene, step: scene.upstreams.drop(place_of(STREAMS[int(step.which * len(STREAMS))])),
     "all reset": lambda scene, _: scene.proxy.reset(),
@@ -193,7 +193,7 @@ FAULTS: Mapping[str, Callable[[Scene, Step], object]] = {
     "database killed": lambda scene, _: _send(scene.processes(DATABASE), signal.SIGKILL),
     "database frozen": lambda scene, step: _stand_still(scene.processes(DATABASE), step.lasts_s),
     "disk full": _disk_full,
-    "service killed": lambda scene, _: scene.start_again(scene.everything()[:1]),
+    "service killed": lambda scene, _: scene.start_again(scene.all_processes()[:1]),
     "power cut": _power_cut,
     "stopped and started": _stopped_and_started,
 }

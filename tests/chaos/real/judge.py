@@ -30,7 +30,7 @@ FINAL = {"stopping", "stopped", "ended", "rejected", "broken"}
 
 
 @dataclass
-class Told:
+class Answers:
     """The API's answers about a stream: events in order, gaps that were not delivered, and each status."""
 
     stored: list[int] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Case:
     """A stream, the API's answers, the journal; the times of trouble, of stops, and without any byte."""
 
     stream: str
-    told: Told
+    answers: Answers
     journal: Journal
     troubles: Sequence[Span] = ()
     away: Sequence[Span] = ()
@@ -60,7 +60,7 @@ class Case:
     @property
     def missing(self) -> list[int]:
         """Returns the wanted events between the first and the last that are not stored."""
-        stored = {*self.told.stored}
+        stored = {*self.answers.stored}
         between = range(min(stored, default=0), max(stored, default=-1) + 1)
         return [number for number in between if number not in stored and not _touch(self.happened(number), self.away)]
 
@@ -86,10 +86,10 @@ def _touch(span: Span, others: Sequence[Span], edge_ms: int = 0) -> bool:
 
 def lost(case: Case) -> Iterator[str]:
     """Each event is stored, or lies in a gap; an event that the upstream sends again is stored."""
-    if not case.told.stored:
+    if not case.answers.stored:
         yield "nothing is stored"
     missing = case.missing
-    known = [*case.told.gaps, *case.silences]
+    known = [*case.answers.gaps, *case.silences]
     untold = [number for number in missing if not _touch(case.happened(number), known, EDGE_MS)]
     if untold:
         yield f"{len(untold)} of {len(missing)} missing events lie in no gap, {_runs(untold)}"
@@ -99,34 +99,34 @@ def lost(case: Case) -> Iterator[str]:
 
 def twice(case: Case) -> Iterator[str]:
     """No event is stored twice."""
-    again = sorted(number for number, times in Counter(case.told.stored).items() if times > 1)
+    again = sorted(number for number, times in Counter(case.answers.stored).items() if times > 1)
     if again:
         yield f"{plural(len(again), 'event')} stored twice, {_runs(again)}"
 
 
 def torn(case: Case) -> Iterator[str]:
     """Each event is stored as it was sent, and no other one is stored."""
-    yield from (f"torn: {event[:200]!r}" for event in case.told.torn[:3])
-    if never := sorted({*case.told.stored} - {*case.journal.sent[case.stream]}):
+    yield from (f"torn: {event[:200]!r}" for event in case.answers.torn[:3])
+    if never := sorted({*case.answers.stored} - {*case.journal.sent[case.stream]}):
         yield f"{len(never)} stored events were never sent, {_runs(never)}"
 
 
 def vanished(case: Case) -> Iterator[str]:
     """An event that was shown once is still there in the end."""
-    if gone := sorted({*case.told.seen} - {*case.told.stored}):
+    if gone := sorted({*case.answers.seen} - {*case.answers.stored}):
         yield f"{plural(len(gone), 'event')} shown, and gone since, {_runs(gone)}"
 
 
 def order(case: Case) -> Iterator[str]:
     """A log has the events of an upstream that resumes in their order."""
-    if case.kind.is_log and case.kind.resumes and case.told.stored != sorted(case.told.stored):
+    if case.kind.is_log and case.kind.resumes and case.answers.stored != sorted(case.answers.stored):
         yield "its log is out of order"
 
 
 def status(case: Case) -> Iterator[str]:
     """No status contradicts the connections for longer than a record takes, and none becomes final by itself."""
     since_ms = 0
-    for asked_ms, answered_ms, word in case.told.statuses:
+    for asked_ms, answered_ms, word in case.answers.statuses:
         if word in FINAL and not _touch((asked_ms, answered_ms), case.away):
             yield f"{word} at {_at(answered_ms)}, which nobody asked for"
         wrong = _contradiction(case, asked_ms, answered_ms, word)
@@ -150,15 +150,15 @@ def _contradiction(case: Case, asked_ms: int, answered_ms: int, word: str) -> st
 def gaps(case: Case) -> Iterator[str]:
     """Each gap that was not delivered has a reason: a missing event, no connection, or a fault."""
     missing = [case.happened(number) for number in case.missing]
-    begun_ms = min(case.told.stored, default=0) * INTERVAL_MS
-    for from_ms, to_ms in case.told.gaps:
+    begun_ms = min(case.answers.stored, default=0) * INTERVAL_MS
+    for from_ms, to_ms in case.answers.gaps:
         # Before the first event there is no cursor, so no connection could request the events of the gap.
         if to_ms <= begun_ms or any(_touch(happened, [(from_ms, to_ms)]) for happened in missing):
             continue
         what = f"a gap of {to_ms - from_ms} ms at {_at(from_ms)}"
         if case.kind.resumes:
             # The last gap may not be recorded as delivered yet.
-            if to_ms < case.told.statuses[-1][1] - SILENT_MS:
+            if to_ms < case.answers.statuses[-1][1] - SILENT_MS:
                 yield f"{what}, of which all was delivered"
             continue
         is_bare = min(case.journal.counts(case.stream, from_ms - EDGE_MS, to_ms + EDGE_MS)) == 0
@@ -169,7 +169,7 @@ def gaps(case: Case) -> Iterator[str]:
 def limit(case: Case) -> Iterator[str]:
     """If two are forbidden there are never two, unless a dead or frozen function still holds a socket."""
     most = {"forbids": 1, "tolerates": 2, "evicts": 2}[case.kind.overlap]
-    changes = [*case.journal.connected[case.stream], (case.told.statuses[-1][1], 0)]
+    changes = [*case.journal.connected[case.stream], (case.answers.statuses[-1][1], 0)]
     for (at_ms, count), (until_ms, _) in pairwise(changes):
         if count > most and until_ms - at_ms > EDGE_MS and case.is_calm(at_ms - SETTLED_MS, at_ms):
             yield f"{count} connections at {_at(at_ms)}"

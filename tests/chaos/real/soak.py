@@ -28,8 +28,8 @@ from handlers.aws.lambda_environment import now_ms
 from local.permissions import guard
 from states_language.server.journals import Journals
 from states_language.server.stored_events import StoredEvents
-from tests.chaos.real.faults import FAULTS, Scene, plan, rest
-from tests.chaos.real.judge import Case, Told, judge, until_connected
+from tests.chaos.real.faults import FAULTS, Scene, draw_steps, pause
+from tests.chaos.real.judge import Answers, Case, judge, until_connected
 from tests.chaos.real.proxy import Proxy
 from tests.chaos.real.shapes import ALONE, GROUPED, INTERVAL_MS, KINDS, STREAMS, TOGETHER, Journal, project, text
 from tests.harness import Service
@@ -53,7 +53,7 @@ class Soak:
 
     scene: Scene
     began_s: float = field(default_factory=time.monotonic)
-    told: dict[str, Told] = field(default_factory=lambda: {stream: Told() for stream in STREAMS})
+    told: dict[str, Answers] = field(default_factory=lambda: {stream: Answers() for stream in STREAMS})
     troubles: list[tuple[int, int]] = field(default_factory=list)
     done: Counter[str] = field(default_factory=Counter)
     over: threading.Event = field(default_factory=threading.Event)
@@ -96,7 +96,7 @@ class Soak:
             page = self.ask(f"{stream}/{what}?limit=1000{after and f'&after={after}'}")
             assert page or time.monotonic() < end_s, f"the API does not answer: {self.scene.service.log}"
             if page is None:
-                rest(1)
+                pause(1)
                 continue
             yield from page[what]
             after = page["next"]
@@ -131,7 +131,7 @@ class Soak:
     def go_wrong(self, seed: int, until_s: float) -> None:
         """Causes one fault after the other; after some of them, each stream must recover."""
         since_ms = now_ms()
-        for count, step in enumerate(plan(seed), 1):
+        for count, step in enumerate(draw_steps(seed), 1):
             if time.monotonic() > until_s:
                 return
             self.say(f"{step.fault:<20} {step.lasts_s:.1f} s, {step.which:.2f}")
@@ -139,17 +139,17 @@ class Soak:
             # The trouble lasts until they have recovered, also if it is interrupted.
             self.troubles.append((since_ms, 10**15))
             FAULTS[step.fault](self.scene, step)
-            rest(step.rest_s)
+            pause(step.rest_s)
             if count % FAULTS_IN_A_ROW == 0:
                 self.settle(since_ms)
-                rest(CALM_S)
+                pause(CALM_S)
                 since_ms = now_ms()
 
     def settle(self, since_ms: int) -> None:
         """Waits until each stream has stored an event that happens from now on, and ends the time of trouble."""
         number, end_s, waiting = now_ms() // INTERVAL_MS + 1, time.monotonic() + RECOVERED_WITHIN_S, STREAMS
         while waiting and time.monotonic() < end_s:
-            rest(0.5)
+            pause(0.5)
             waiting = [stream for stream in waiting if max(self.told[stream].seen[-50:], default=0) < number]
         if waiting:
             self.scene.broken.append(f"not connected again within {RECOVERED_WITHIN_S:g} s: {', '.join(waiting)}")
@@ -164,10 +164,10 @@ class Soak:
         self.settle(self.troubles[-1][0] if self.troubles else now_ms())
         end_s = time.monotonic() + CLOSED_WITHIN_S
         self.say("waits until what is delivered is told so")
-        rest(CALM_S)
+        pause(CALM_S)
         resuming = [stream for stream in STREAMS if KINDS[stream.partition(":")[0]].resumes]
         while time.monotonic() < end_s and any(self.read_gaps(stream) for stream in resuming):
-            rest(2)
+            pause(2)
         self.over.set()
         for stream, told in self.told.items():
             told.gaps = self.read_gaps(stream)

@@ -5,19 +5,19 @@ import itertools
 import pytest
 
 from tests.chaos.real import soak
-from tests.chaos.real.faults import FAULTS, plan
-from tests.chaos.real.judge import Case, Told, judge
+from tests.chaos.real.faults import FAULTS, draw_steps
+from tests.chaos.real.judge import Answers, Case, judge
 from tests.chaos.real.shapes import INTERVAL_MS, Journal
 from tests.planted.table import rows
 
 
-def told(stored: range | list[int] = range(100), word: str = "running", **more: object) -> Told:
+def told(stored: range | list[int] = range(100), word: str = "running", **more: object) -> Answers:
     """Returns the answers of the API about a stream of a hundred events, whose status was read once a second."""
     statuses = [(at_ms, at_ms + 10, word) for at_ms in range(8_000, 25_000, 1_000)]
-    return Told(**{"stored": [*stored], "statuses": statuses, **more})  # type: ignore[arg-type]
+    return Answers(**{"stored": [*stored], "statuses": statuses, **more})  # type: ignore[arg-type]
 
 
-def case(stream: str, what: Told, *connected: tuple[int, int]) -> Case:
+def case(stream: str, what: Answers, *connected: tuple[int, int]) -> Case:
     """Returns a stream whose hundred events were sent, and that was always connected, except for the given changes."""
     journal = Journal()
     journal.sent[stream].update({number: number * INTERVAL_MS for number in range(100)})
@@ -56,8 +56,8 @@ def test_each_rule_is_broken_by_its_own_case(rule: str, found: Case) -> None:
 
 def test_a_seed_gives_the_same_faults_again() -> None:
     """A seed gives the same faults in the same order: each kind once before any comes again."""
-    steps = [*itertools.islice(plan(7), 2 * len(FAULTS))]
-    assert steps == [*itertools.islice(plan(7), 2 * len(FAULTS))]
+    steps = [*itertools.islice(draw_steps(7), 2 * len(FAULTS))]
+    assert steps == [*itertools.islice(draw_steps(7), 2 * len(FAULTS))]
     assert sorted(step.fault for step in steps) == sorted([*FAULTS] * 2)
 
 

@@ -19,7 +19,7 @@ from handlers.aws.lambda_environment import PlainAws, plain_aws
 from handlers.dynamodb.client import DELAY_MOST_S, THROTTLED_DELAY_S, TRANSIENT_DELAY_S, DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer
 from tests.handlers.aws import EVENTS, Aws
-from tests.handlers.servers import MADE, Peer, Script, Server, answers, certificate, closing, sends, serving
+from tests.handlers.servers import CLIENTS, Peer, Script, Server, answers, certificate, closing, sends, serving
 
 WAIT_S = 60.0
 SECRETS = ("secret-key", "secret-token")
@@ -37,7 +37,7 @@ class Small:
         self.client = DynamoDb(
             url, signer, tries=tries, connect_timeout_s=1, read_timeout_s=read_timeout_s, sleep=self.delays.append
         )
-        MADE.append(self.client)
+        CLIENTS.append(self.client)
 
     def call(self) -> dict[str, Any]:
         return self.client.call("GetItem", {"TableName": "events"})

@@ -47,7 +47,7 @@ PROFILE = parse(
 class Group(World):
     """A function whose streams' upstreams play scripts; `kept_until` is the instant until which it keeps a stream."""
 
-    lot = 0.5
+    random_share = 0.5
     profile = PROFILE
 
     def __init__(self, **openings: list[Script]) -> None:
@@ -59,7 +59,7 @@ class Group(World):
         self.performer: Performer[StreamEnd] = Performer(self.ports(), openings.__len__)
         for name in openings:
             who = Invocation(f"demo:{name}", "A", "", "r1", LIFE_MS, 2_000, 1_000, 2_000, overlap_max_ms=0)
-            steps = keep_connected(self.profile, who, 0, DELAYS, partial(self._is_kept, name), self.draw)
+            steps = keep_connected(self.profile, who, 0, DELAYS, partial(self._is_kept, name), self.draw_number)
             self.performer.begin(self.profile, who, steps, self.requests(self.profile, who))
 
     def _is_kept(self, name: str, now_ms: int) -> bool:
@@ -201,7 +201,7 @@ def test_a_stream_that_floods_delays_no_other(count: int) -> None:
     names = [f"n{number}" for number in range(count)]
     group = Group(flood=[flood], **{name: [calm] for name in names})
     group.results_until()
-    served = [stream.removeprefix("demo:") for stream in group.served]
+    served = [stream.removeprefix("demo:") for stream in group.served_streams]
     # Each of the other streams has an answer and three events.
     done = next(at for at in range(len(served)) if all(served[:at].count(name) == 4 for name in names))
     assert served[:done].count("flood") <= 5

@@ -196,7 +196,7 @@ def test_every_stream_with_an_arrival_is_served_between_two_servings_of_another(
     rung: set[str] = set()
     while streams.now_ms < 50:
         rung = streams.bell.wait(0 if streams.performer.turn(rung) else 0.01)
-    served = "".join(stream[-1] for stream in streams.served)
+    served = "".join(stream[-1] for stream in streams.served_streams)
     assert sorted(served) == sorted(name for name, _ in arrivals)
     left = {name: [at_ms for one, at_ms in sorted(arrivals, key=lambda one: one[1]) if one == name] for name in "abcd"}
     waited = dict.fromkeys("abcd", 0)

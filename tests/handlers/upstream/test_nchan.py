@@ -17,7 +17,7 @@ import urllib3
 
 from handlers.profile.parse import parse
 from tests.handlers.aws import EVENTS, Aws
-from tests.handlers.lanes import start
+from tests.handlers.lanes import start_lane
 from tests.harness import free_port
 from tests.local.support import until
 
@@ -101,18 +101,22 @@ def test_events_published_while_the_stream_was_stopped_are_read_after_the_cursor
     stream = "sse:events"
     profile = parse("sse", {"address": f"http://{nchan}/sub/{{name}}", **SSE}, {})
     published(nchan, "events", 1, 2, 3)
-    lane = start(aws, profile, stream)
+    lane = start_lane(aws, profile, stream)
     assert until(lambda: stored(aws, stream) == [1, 2, 3])
     aws.stop(stream)
-    assert lane.last.outcome.status == "stopped"
+    assert lane.last_report.outcome.status == "stopped"
     published(nchan, "events", 4, 5)
     aws.stop(stream, stop=False)
-    lane = start(aws, profile, stream)
+    lane = start_lane(aws, profile, stream)
     assert until(lambda: stored(aws, stream) == [1, 2, 3, 4, 5])
     published(nchan, "events", 6)
     assert until(lambda: 6 in stored(aws, stream))
     aws.stop(stream)
-    assert (lane.last.outcome.status, lane.last.progress.stored, lane.last.progress.duplicates) == ("stopped", 3, 0)
+    assert (
+        lane.last_report.outcome.status,
+        lane.last_report.progress.stored,
+        lane.last_report.progress.duplicates,
+    ) == ("stopped", 3, 0)
 
 
 def test_messages_on_a_socket_are_stored_once_and_a_hole_is_a_loss(aws: Aws, nchan: str) -> None:
@@ -120,16 +124,16 @@ def test_messages_on_a_socket_are_stored_once_and_a_hole_is_a_loss(aws: Aws, nch
     stream = "socket:messages"
     profile = parse("socket", {"address": f"ws://{nchan}/sub/{{name}}", **SOCKET}, {})
     published(nchan, "messages", 1, 2, 3)
-    lane = start(aws, profile, stream)
+    lane = start_lane(aws, profile, stream)
     assert until(lambda: stored(aws, stream) == [1, 2, 3])
     published(nchan, "messages", 5)
     assert until(lambda: stored(aws, stream) == [1, 2, 3, 5])
     assert until(lambda: len(aws.losses(stream)) == 1)
     aws.stop(stream)
-    assert (lane.last.outcome.status, lane.last.progress.stored) == ("stopped", 4)
+    assert (lane.last_report.outcome.status, lane.last_report.progress.stored) == ("stopped", 4)
     aws.stop(stream, stop=False)
-    lane = start(aws, profile, stream)
+    lane = start_lane(aws, profile, stream)
     published(nchan, "messages", 6)
     assert until(lambda: stored(aws, stream) == [1, 2, 3, 5, 6])
     aws.stop(stream)
-    assert (lane.last.progress.stored, lane.last.progress.duplicates) == (1, 4)
+    assert (lane.last_report.progress.stored, lane.last_report.progress.duplicates) == (1, 4)

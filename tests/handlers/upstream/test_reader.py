@@ -73,7 +73,7 @@ def test_a_body_arrives_as_it_is_sent(is_chunked: bool, is_packed: bool) -> None
         return packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH) if is_packed else data
 
     def script(peer: Peer) -> None:
-        send = peer.chunk if is_chunked else peer.send
+        send = peer.send_chunk if is_chunked else peer.send
         head = CHUNKED if is_chunked else UNTIL_CLOSE
         peer.send(head.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n") if is_packed else head)
         send(packed(b"one"))
@@ -115,7 +115,7 @@ def test_the_reader_does_not_rest_while_more_waits_at_the_socket() -> None:
         assert all(has_begun.acquire(timeout=WAIT_S) for _ in (Opened, begin))
         # The inbox is full: the end is read, but what follows is at the socket before the reader goes on.
         peer.send(end + b"\r\n")
-        peer.chunk(following)
+        peer.send_chunk(following)
         is_sent.set()
         peer.wait_until_gone()
 

@@ -12,7 +12,7 @@ import pytest
 
 from handlers.profile.parse import parse
 from tests.handlers.aws import EVENTS, Aws
-from tests.handlers.lanes import run, start
+from tests.handlers.lanes import run, start_lane
 from tests.local.support import PROJECT, until
 
 STREAM = "feed:eur-usd"
@@ -74,11 +74,11 @@ def test_a_feed_resumes_after_the_server_has_closed_the_socket(aws: Aws, name: s
         )
         assert (report.progress.stored, aws.store().read(STREAM).cursor) == (COUNT // 2, str(COUNT // 2))
         assert heard_by(lines, 3) == ["subscribed since now", "ponged", "closed with 4000"]
-        lane = start(aws, profile, STREAM)
+        lane = start_lane(aws, profile, STREAM)
         assert until(lambda: len(aws.items(EVENTS, STREAM)) == COUNT)
         assert heard_by(lines, 2) == [f"subscribed since {COUNT // 2}", "ponged"]
         aws.stop(STREAM)
-        assert lane.last.outcome.status == "stopped"
+        assert lane.last_report.outcome.status == "stopped"
         assert heard_by(lines, 2) == ['said {"op":"bye"}', "closed with 1000"]
     items = aws.items(EVENTS, STREAM)
     assert {int(key) for key in items} == set(range(1, COUNT + 1))

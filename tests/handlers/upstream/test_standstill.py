@@ -117,7 +117,7 @@ def test_bytes_of_a_busy_upstream_are_not_old_for_ever() -> None:
     def script(peer: Peer) -> None:
         peer.send(CHUNKED)
         is_still.wait(60)
-        peer.chunk(b"meanwhile")
+        peer.send_chunk(b"meanwhile")
         assert all(has_come.acquire(timeout=60) for _ in (Opened, b"meanwhile"))
         peer.send(b"7d0\r\n%s\r\n" % bytes(2000) * (2 + ABOVE_BYTES // 2000))
         peer.wait_until_gone()

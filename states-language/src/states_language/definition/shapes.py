@@ -17,7 +17,7 @@ from states_language.jsonata.query_flow import is_valid_expression
 from states_language.jsonpath.choice_rules import OPERATORS
 from states_language.jsonpath.expressions import compile_expression
 from states_language.jsonpath.grammar import PathSyntaxError
-from states_language.states.retry import is_known
+from states_language.states.retry import is_compiled
 from states_language.tasks.resources import read_resource
 from states_language.timestamps import is_rfc3339
 
@@ -168,7 +168,7 @@ _COMMON_CHECKS: dict[str, Check] = {
     "Seconds": _range_check(0),
     "TimeoutSeconds": _range_check(1),
     "Timestamp": is_rfc3339,
-    "Retry": is_known,
+    "Retry": is_compiled,
 }
 _CHECKS: dict[str, dict[str, Check]] = {
     JSONPATH: {

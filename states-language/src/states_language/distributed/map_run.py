@@ -171,14 +171,19 @@ class MapRun:
         self._all_ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._begin_some()
         await self._all_ended
-        if self.report.too_many:
+        if self.report.has_too_many_failures:
             raise StateError(THRESHOLD, THRESHOLD_CAUSE)
         # A tolerated failure has no output.
         return [execution.output for execution in self.report.executions if execution.status == "SUCCEEDED"]
 
     def _can_begin(self) -> bool:
         at_once = min(self.report.max_concurrency or MOST_AT_ONCE, MOST_AT_ONCE)
-        over = self.report.too_many or self._is_unwinding or not self.branch.is_alive or self._all_ended.done()
+        over = (
+            self.report.has_too_many_failures
+            or self._is_unwinding
+            or not self.branch.is_alive
+            or self._all_ended.done()
+        )
         return bool(self._waiting_indices) and len(self.report.running) < at_once and not over
 
     def _begin_some(self) -> None:
@@ -196,7 +201,7 @@ class MapRun:
             self._all_ended.set_result(None)
 
     def _on_bounds_changed(self) -> None:
-        if self.report.too_many:
+        if self.report.has_too_many_failures:
             self.kill()
         elif self.report.running and not self._is_begin_scheduled:
             self._begin_some()
@@ -206,9 +211,9 @@ class MapRun:
         del report.running[index]
         if execution.status != "SUCCEEDED":
             assert self._batches is not None
-            were_too_many, report.failed = report.too_many, report.failed + self._batches[index][1]
+            were_too_many, report.failed = report.has_too_many_failures, report.failed + self._batches[index][1]
             # The executions that `kill` stops come here too, and must not call it again.
-            if report.too_many and not were_too_many:
+            if report.has_too_many_failures and not were_too_many:
                 self.kill()
         if not report.running:
             self._record_places()
@@ -250,11 +255,11 @@ class MapRun:
     def prepare_redrive(self) -> Within:
         """Abort the executions that still run, as the caller does next with the Map Run, and return where all stand.
 
-        The list of the executions is complete once all of them have ended and `report.placed` is true.
+        The list of the executions is complete once all of them have ended and `report.is_place_whole` is true.
         """
         report, lanes = self.report, self.branch.execution.lanes
         self.kill()
-        self._execution_records, report.placed = [], False
+        self._execution_records, report.is_place_whole = [], False
         if lanes is None or not report.running:
             self._record_places()
         run = {"redrives": report.redrives, "batches": self._batches, "executions": self._execution_records}
@@ -267,8 +272,8 @@ class MapRun:
         if left is not None:
             few = None if lanes is None else len(left) + RECORDED_AT_ONCE
             left.extend(execution.redrive_record() for execution in report.executions[len(left) : few])
-            report.placed = len(left) == len(report.executions)
-            if lanes is not None and not report.placed:
+            report.is_place_whole = len(left) == len(report.executions)
+            if lanes is not None and not report.is_place_whole:
                 lanes.call_in_batches(self._record_places)
                 return
         self.branch.execution.complete_if_ended()

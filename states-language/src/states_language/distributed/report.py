@@ -101,7 +101,8 @@ class MapRunReport:
     status: RUNNING, SUCCEEDED, FAILED or ABORTED. tolerated_count, tolerated_percentage: how many items may fail, None
     for an absent field. batched: whether an execution may have several items. express: whether the executions are
     Express ones. total, failed: numbers of items. running: those of the executions that run, by their numbers.
-    placed: whether a redrive's list of the executions is complete, if one is made. changed: called after `update`.
+    is_place_whole: whether a redrive's list of the executions is complete, if one is made. changed: called after
+    `update`.
     """
 
     name: str
@@ -122,11 +123,11 @@ class MapRunReport:
     failed: int = 0
     executions: list[ChildExecution] = field(default_factory=list)
     running: dict[int, RunningExecution] = field(default_factory=dict, repr=False)
-    placed: bool = True
+    is_place_whole: bool = True
     changed: Callable[[], None] = field(default=lambda: None, repr=False)
 
     @property
-    def too_many(self) -> bool:
+    def has_too_many_failures(self) -> bool:
         """Return whether more items failed than the Map tolerates."""
         count, share = self.tolerated_count, self.tolerated_percentage
         if count is None and share is None:

@@ -125,7 +125,7 @@ class Drawing:
 
     frame: Frame
     arrows: list[Arrow]
-    named: dict[str, Box]
+    boxes_by_state: dict[str, Box]
 
     def boxes(self, frame: Frame | None = None) -> Iterator[Box]:
         """Yield every box, outer frames first."""
@@ -143,14 +143,14 @@ def draw(definition: Definition, *, nested: bool = True) -> Drawing:
     start = Box("start", START, "")
     outer.boxes.insert(0, start)
     drawer.arrows.insert(0, Arrow(start.key, first))
-    return Drawing(outer, drawer.arrows, drawer.named)
+    return Drawing(outer, drawer.arrows, drawer.boxes_by_state)
 
 
 class _Drawer:
     def __init__(self, nested: bool) -> None:
         self.nested = nested
         self.arrows: list[Arrow] = []
-        self.named: dict[str, Box] = {}
+        self.boxes_by_state: dict[str, Box] = {}
         self._count = 0
 
     def draw_line(self, line: Definition, frame: Frame, end: str) -> str:
@@ -179,7 +179,7 @@ class _Drawer:
         self._count += 1
         note = duration(state) if state["Type"] == "Wait" else ""
         box = Box(key, state["Type"], name, note)
-        self.named[name] = box
+        self.boxes_by_state[name] = box
         lines = [line for _, line in lines_in(state)]
         if not (lines and self.nested):
             frame.boxes.append(box)

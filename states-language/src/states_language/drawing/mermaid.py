@@ -75,5 +75,5 @@ def _mark_lines(drawing: Drawing, marks: Marks) -> Iterator[str]:
     if visited:
         yield f"  classDef visited fill:{TAKEN_FILL},stroke:{TAKEN},stroke-width:2px"
         yield f"  class {','.join(visited)} visited"
-    if marks.failed in drawing.named:
-        yield f"  style {drawing.named[marks.failed].key} fill:{FAILED_FILL},stroke:{FAILED},stroke-width:2px"
+    if marks.failed in drawing.boxes_by_state:
+        yield f"  style {drawing.boxes_by_state[marks.failed].key} fill:{FAILED_FILL},stroke:{FAILED},stroke-width:2px"

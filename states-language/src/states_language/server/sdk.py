@@ -76,7 +76,7 @@ def prefix(service: str, *, sdk: bool, model: ServiceModel | None = None) -> str
     return "".join(word.capitalize() for word in _WORD.findall(text))
 
 
-def refused(
+def error_of_refusal(
     service: str, *, sdk: bool, refusal: ClientError | BotoCoreError, model: ServiceModel | None = None
 ) -> tuple[str, str]:
     """Returns the Error Name and the cause of a Task that the service refused, or that never reached the service."""
@@ -99,7 +99,7 @@ def refused(
     return f"{name}.{_exception_name(modelled) if modelled else general}", f"{message} ({details}; Proxy: null)"
 
 
-def unusable(parameters: Any, report: str) -> str:
+def cause_of_unusable(parameters: Any, report: str) -> str:
     """Returns Step Functions' cause for parameters that fit no request; `report` is botocore's, one problem a line."""
     lines = report.removeprefix("Parameter validation failed:").strip().splitlines()
     details = [_UNKNOWN.sub(r'The field "\1" is not supported by Step Functions', line) for line in lines]
@@ -107,16 +107,16 @@ def unusable(parameters: Any, report: str) -> str:
     return f"The Parameters '{compact(parameters)}' could not be used to start the Task: [{', '.join(details)}]"
 
 
-def arguments(parameters: Any, shape: Shape | None) -> Any:
+def to_arguments(parameters: Any, shape: Shape | None) -> Any:
     """Returns parameters as botocore expects them: a Task writes Pascal case, some services do not."""
     if isinstance(shape, StructureShape) and isinstance(parameters, dict):
         members = {name.lower(): name for name in shape.members}
         spelled = {members.get(name.lower(), name): value for name, value in parameters.items()}
-        return {name: arguments(value, shape.members.get(name)) for name, value in spelled.items()}
+        return {name: to_arguments(value, shape.members.get(name)) for name, value in spelled.items()}
     if isinstance(shape, ListShape) and isinstance(parameters, list):
-        return [arguments(item, shape.member) for item in parameters]
+        return [to_arguments(item, shape.member) for item in parameters]
     if isinstance(shape, MapShape) and isinstance(parameters, dict):
-        return {key: arguments(value, shape.value) for key, value in parameters.items()}
+        return {key: to_arguments(value, shape.value) for key, value in parameters.items()}
     if shape is not None and shape.type_name in ("string", "blob") and not isinstance(parameters, str):
         # A Task may write a text as JSON, such as the MessageBody of sqs:sendMessage or the Body of s3:putObject.
         return compact(parameters)

@@ -127,7 +127,7 @@ class StateTest:
         run = self._map_run
         if run is None or (run.tolerated_count is None and run.tolerated_percentage is None):
             return False
-        return replace(run, failed=self.request.failed_items, total=self._items).too_many
+        return replace(run, failed=self.request.failed_items, total=self._items).has_too_many_failures
 
     async def _answer_failure(self, execution: Execution) -> dict[str, Any]:
         if execution.status == "TIMED_OUT":

@@ -85,7 +85,7 @@ class TaskPerformer:
         if call.service == ACTIVITY:
             return self._states.activities.offer(call)
         if not isinstance(call.parameters or {}, dict):
-            raise TaskFailure("States.Runtime", sdk.unusable(call.parameters, "they must be a JSON object"))
+            raise TaskFailure("States.Runtime", sdk.cause_of_unusable(call.parameters, "they must be a JSON object"))
         if call.service in ("states", "sfn"):
             return await self._call_states(call)
         if self._closed:
@@ -126,7 +126,7 @@ class TaskPerformer:
         except TooManyRequests:
             raise throttled_failure(str(uuid.uuid4())) from None
         except (ClientError, BotoCoreError) as refusal:
-            raise TaskFailure(*sdk.refused("lambda", sdk=False, refusal=refusal)) from None
+            raise TaskFailure(*sdk.error_of_refusal("lambda", sdk=False, refusal=refusal)) from None
         text = answer.payload.decode(errors="replace")
         if answer.function_error is None:
             try:
@@ -141,7 +141,7 @@ class TaskPerformer:
 
     async def _call_states(self, call: TaskCall) -> Any:
         operation = self._operation("stepfunctions", call.action)
-        arguments = sdk.arguments(call.parameters or {}, operation.input_shape)
+        arguments = sdk.to_arguments(call.parameters or {}, operation.input_shape)
         if operation.name == "StartExecution" and not call.sdk and (call.parameters or {}).get("Input") is None:
             arguments["input"] = "{}"  # an Input of null is an empty one (recorded)
         try:
@@ -188,16 +188,16 @@ class TaskPerformer:
         try:
             operation = self._operation(sdk.client_name(call.service), call.action)
             client = self._client(sdk.client_name(call.service))
-            arguments = sdk.arguments(_add_event_resources(call), operation.input_shape)
+            arguments = sdk.to_arguments(_add_event_resources(call), operation.input_shape)
             answer = getattr(client, xform_name(operation.name))(**arguments)
         except ClientError as refusal:
             model = operation.service_model
-            failure = sdk.refused(call.service, sdk=call.sdk, refusal=refusal, model=model)
+            failure = sdk.error_of_refusal(call.service, sdk=call.sdk, refusal=refusal, model=model)
             raise TaskFailure(*failure) from None
         except ParamValidationError as refusal:
-            raise TaskFailure("States.Runtime", sdk.unusable(call.parameters, str(refusal))) from None
+            raise TaskFailure("States.Runtime", sdk.cause_of_unusable(call.parameters, str(refusal))) from None
         except BotoCoreError as refusal:
-            raise TaskFailure(*sdk.refused(call.service, sdk=call.sdk, refusal=refusal)) from None
+            raise TaskFailure(*sdk.error_of_refusal(call.service, sdk=call.sdk, refusal=refusal)) from None
         metadata = answer.pop("ResponseMetadata", {})
         body = answer.pop("Body").read() if call.reads and "Body" in answer else None
         result = sdk.result(answer, operation.output_shape)
@@ -243,4 +243,4 @@ def _states_failure(call: TaskCall, operation: OperationModel, refusal: Refusal)
     }
     # botocore raises an exception of the service's model as a class of its own.
     error = type(refusal.code, (ClientError,), {})(answer, operation.name)
-    return sdk.refused(call.service, sdk=call.sdk, refusal=error, model=operation.service_model)
+    return sdk.error_of_refusal(call.service, sdk=call.sdk, refusal=error, model=operation.service_model)

@@ -140,7 +140,7 @@ class Server:
             async def perform(call: TaskCall) -> Any:
                 states.tokens.watch(call.pending)
                 performed = ("states", "sfn", ACTIVITY, *(["http"] if self.connections else []))
-                if not self._answers.has(call) and call.service in performed:
+                if not self._answers.has_answer(call) and call.service in performed:
                     return await tasks.perform(call)
                 return await self._answers.perform(call)
 

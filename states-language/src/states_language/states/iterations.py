@@ -101,7 +101,7 @@ class Lines:
         """Record the output of a line that has ended."""
         self.parts.end(index, output)
         child.scope.close()
-        if self.parts.complete:
+        if self.parts.is_complete:
             # The chain goes on from the branch that ended last (recorded for Map).
             self.parent.last_id = child.last_id
             self.complete_attempt(self.parts.outputs)
@@ -159,11 +159,11 @@ class Parallel(StateWithLines):
         if within is None:
             branch.add("ParallelStateStarted")
         branch.group = group = Lines(branch, len(self.inner_lines), within)
-        branches = [(index, branch.fork()) for index in group.parts.open]
+        branches = [(index, branch.fork()) for index in group.parts.open_numbers]
         branch.children = [child for _, child in branches]
         for index, child in branches:
             group.start(child, index, self.inner_lines[index], lambda: effective, group.parts.begin(index, child))
-        if group.parts.complete:
+        if group.parts.is_complete:
             group.complete_attempt(group.parts.outputs)
         return await self.await_lines(branch, group.done)
 
@@ -185,8 +185,8 @@ class Iterations(Lines):
         self.items = items
         self.select = select
         self.name = parent.state.name if parent.state else ""
-        self.waiting_indices = deque(self.parts.open)
-        if self.parts.complete:
+        self.waiting_indices = deque(self.parts.open_numbers)
+        if self.parts.is_complete:
             self.complete_attempt(self.parts.outputs)
         first = min(len(self.waiting_indices), max_concurrency or MOST_AT_ONCE, MOST_AT_ONCE)
         for begun in [self._begin(parent.last_id) for _ in range(first)]:
@@ -229,7 +229,7 @@ class Iterations(Lines):
                 self._start(*self._begin(child.last_id))
         except Halted:
             return
-        if self.parts.complete:
+        if self.parts.is_complete:
             self.parent.last_id = ended_id
             self.complete_attempt(self.parts.outputs)
 

@@ -107,7 +107,7 @@ def compile_retry(fields: Fields) -> tuple[Retrier, ...]:
     return retriers
 
 
-def is_known(values: Any) -> bool:
+def is_compiled(values: Any) -> bool:
     """Return whether these Retriers were compiled before."""
     return repr(values) in _COMPILED
 
