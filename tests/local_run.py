@@ -41,7 +41,7 @@ PROFILES = {
     "pouchdb": ("couchdb", "UPSTREAM_POUCHDB", ""),
     "kubernetes": ("kubernetes", "UPSTREAM_KUBERNETES", "reject_after = 0\n"),
 }
-# A name that the run serves besides its own (tests/local/service/test_own_hosts.py).
+# A name that the run serves besides its own (tests/local/service/test_host_check.py).
 HOST = "devbox.example"
 
 
