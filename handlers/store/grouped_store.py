@@ -152,7 +152,8 @@ class GroupedStore(KnownStreams):
             held.is_logged = is_log and stored > held.stored
         held.stored = stored
         is_first = "cursor" in held.unsaved and "cursor" not in held.item
-        is_behind = held.lag_ms is not None and self._lag_ms(stream_id, held.seen_ms) is None
+        lag_ms = self._lag_ms(stream_id, held.seen_ms)
+        is_behind = held.lag_ms is not None and lag_ms is None
         # Everything else, except a budget's count, waits for the next write, at the latest the last one.
         spent = spending_of(read_text(held.unsaved["live"]["M"], "spending") or "")
         saved = spending_of(read_text(ledger_records.live_record(held.item) or {}, "spending") or "")
@@ -170,10 +171,12 @@ class GroupedStore(KnownStreams):
         # The same holds for a change that the first events show: ids have started over, or numbers go on.
         shown_live, known_live = held.unsaved["live"]["M"], ledger_records.live_record(held.item) or {}
         is_due = is_due or shown_live.get("resumed") != known_live.get("resumed")
+        # Once it is behind no longer, heartbeats may cover it again; until then its events are shown as waiting.
+        is_shown_behind = read_int(known_live, "fence") == fence and "lag_ms" not in known_live
+        is_due = is_due or (is_shown_behind and lag_ms is not None)
         is_due = is_due or not self._is_member(stream_id)
         if not (is_due or is_first or is_behind or proves or rest is not None) and self._is_alive():
             return self._reply_from_known(stream_id, fence)
-        lag_ms = self._lag_ms(stream_id, held.seen_ms)
         if held.lag_ms is None:
             held.lag_ms = lag_ms
         shown = self._with_lag(stream_id, held.unsaved, lag_ms)

@@ -219,7 +219,7 @@ def test_a_released_connection_is_not_released_again(client: Client) -> None:
 
 
 def test_a_function_writes_facts_for_other_functions_at_once(client: Client) -> None:
-    """A first cursor, a stream behind without a heartbeat, and a back-off that others obey are written at once."""
+    """A first cursor, a stream that falls behind or catches up, and a back-off that others obey are written at once."""
     store = connected_store(client)
     store.heartbeat(STREAM, 1, NOW_MS + 60_000, heartbeat_attributes() | cursor_attributes("7", 1, NOW_MS))
     assert record(client).get("cursor") == {"S": "7"}
@@ -228,6 +228,8 @@ def test_a_function_writes_facts_for_other_functions_at_once(client: Client) -> 
     }
     store.heartbeat(STREAM, 1, NOW_MS + 60_000, behind)
     assert "lag_ms" not in record(client)["live"]["M"]
+    store.heartbeat(STREAM, 1, NOW_MS + 60_000, heartbeat_attributes())
+    assert "lag_ms" in record(client)["live"]["M"]
     store = connected_store(client)
     rest = Change("attribute_not_exists(#retry_at)", {"retry_at": {"S": "later"}}, {})
     store.heartbeat(STREAM, 2, NOW_MS + 60_000, heartbeat_attributes(), rest)
