@@ -1,5 +1,6 @@
 """The command `streamkeeper` itself: rules of all verbs."""
 
+import gc
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from local import garbage_collection
 from local.cli import BROKEN_PIPE, GROUPS, main
 from tests.harness import free_port
 from tests.local.support import PROJECT
@@ -100,3 +102,15 @@ def test_help_lists_every_verb_by_what_a_person_wants(capsys: pytest.CaptureFixt
     assert places == sorted(places)
     for verbs, begin, end in zip(GROUPS.values(), places, [*places[1:], len(shown)], strict=True):
         assert re.findall(r"^  ([a-z]+) ", shown[begin:end].partition("\n\n")[0], re.MULTILINE) == list(verbs)
+
+
+def test_garbage_collection_is_off_within_the_block() -> None:
+    """Garbage collection is off within the block, even if blocks overlap, and on afterwards, whatever was raised."""
+    with garbage_collection.no_garbage_collection():
+        with garbage_collection.no_garbage_collection():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(ZeroDivisionError), garbage_collection.no_garbage_collection():
+        raise ZeroDivisionError
+    assert gc.isenabled()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from machines import INVOKE, error_class, event_chain, event_times_ms, function_raising, line, machine, task
-from states_language import Execution, TaskCall, TaskFailure, load
+from states_language import Execution, Machine, TaskCall, TaskFailure, load
 from states_language.clock import EPOCH_2026_MS, VirtualClock
 from states_language.values import parse_json
 
@@ -193,3 +193,25 @@ def test_an_unpaired_surrogate_becomes_the_replacement_character() -> None:
     raised = machine(("A", task())).execute({}, functions={"work": lambda *_: TaskFailure("\ud800", "\udc00")})
     for execution in (passed, worked, failed, raised):
         json.dumps(execution.history, ensure_ascii=False).encode()
+
+
+def counting_machine(most: int) -> tuple[Machine, dict[str, int]]:
+    """Return a machine that loops through a Pass and a Choice, and the input for `most` rounds."""
+    add = {"Type": "Pass", "Parameters": {"n.$": "States.MathAdd($.n, 1)", "most.$": "$.most"}, "Next": "Look"}
+    again = {"Variable": "$.n", "NumericLessThanPath": "$.most", "Next": "Count"}
+    look = {"Type": "Choice", "Choices": [again], "Default": "Over"}
+    return machine(("Count", add), ("Look", look), ("Over", {"Type": "Succeed"})), {"n": 0, "most": most}
+
+
+def test_the_limit_of_the_history_can_be_lifted_and_lowered() -> None:
+    """Event 25,000 ends the execution unless the limit is lifted; a lower limit ends it earlier."""
+    loop, data = counting_machine(7000)
+    cut, whole, short = (loop.execute(data, history_limit=limit) for limit in (25_000, None, 10))
+    assert (cut.status, cut.error, len(cut.history)) == ("FAILED", "States.Runtime", 25_000)
+    assert cut.cause == "The execution reached the maximum number of history events (25000)."
+    assert cut.history[-1]["previousEventId"] == 24_999
+    assert (whole.status, whole.output, len(whole.history)) == ("SUCCEEDED", {"n": 7000, "most": 7000}, 28_004)
+    assert whole.history[:24_999] == cut.history[:24_999]
+    assert [event["type"] for event in short.history] == [event["type"] for event in whole.history[:9]] + [
+        "ExecutionFailed"
+    ]

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import textwrap
 import tomllib
 import zipfile
 from pathlib import Path
@@ -15,6 +16,7 @@ import yaml
 import states_language
 from states_language import TaskFailure
 from states_language.testing import in_turn, run_machine
+from states_language.workbench import files as functions
 
 FOLDER = Path(__file__).parents[2]
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
@@ -83,3 +85,18 @@ def test_wheel_and_sdist_work_in_an_empty_environment(tmp_path: Path) -> None:
     # Less what measures CPU time: others may run beside this.
     said = _run(empty / "bin" / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=source)
     assert " passed" in said
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "command.md").read_text(encoding="utf-8")
+
+
+def test_the_example_of_functions_can_be_read(tmp_path: Path) -> None:
+    """`run` accepts the file of functions that the page shows."""
+    text = "    resize-image:" + PAGE.partition("    resize-image:")[2].partition("\n\n")[0]
+    (tmp_path / "f.yml").write_text(textwrap.dedent(text))
+    given = functions.read_answers(str(tmp_path / "f.yml"))
+    assert {name: len(answer.answers) for name, answer in given.items()} == {
+        "resize-image": 2,
+        "dynamodb:putItem": 1,
+        "slow-report": 1,
+    }

@@ -1,8 +1,9 @@
-"""The fields `token` and `ticket` in a profile, and the places that they fill."""
+"""The fields `token`, `ticket` and `tls` in a profile, the places that they fill, and the trust that they give."""
 
 from typing import Any
 
 from handlers.profile.secret_references import Reference, placeholder_reference, references
+from handlers.profile.tls_field import Trust
 from handlers.profile.upstream_requests import request_of
 from tests.handlers.profile.profiles import EKS, TICKET, TOKEN, profile, refusal
 
@@ -114,3 +115,36 @@ def test_places_are_filled_once_in_address_header_and_body() -> None:
     assert {"T/{ticket}", "a b{name}", "../7"} <= set(request.secrets)
     # Without a token or ticket the places are empty, so that a profile can be tried out before its first opening.
     assert request_of(parsed, "demo:x", None, dict.fromkeys(parsed.secrets, "s")).address.endswith("/?k=&n=x")
+
+
+CA, CRT, KEY = "${secret:ca}", "${secret:crt}", "${secret:key}"
+PEM = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"
+
+
+def test_each_mistake_has_one_sentence() -> None:
+    """Each mistake has one sentence; a key in plain text is refused without being repeated."""
+    in_pem = "must be a text in PEM (-----BEGIN …), or refer to a secret, ${secret:name}"
+    table: list[tuple[Any, str]] = [
+        ("ca", "tls must be { ca ="),
+        ({}, "tls must have ca, or certificate and key"),
+        ({"ca": 1}, "tls.ca must be a text"),
+        ({"ca": "ca.pem"}, f"tls.ca {in_pem}"),
+        ({"ca": "${secret:a:b:c}"}, "tls.ca contains ${...} that is not a reference to a secret"),
+        ({"certificate": CRT}, "tls.key is missing: certificate and key are needed together"),
+        ({"key": KEY}, "tls.certificate is missing: certificate and key are needed together"),
+        ({"certificate": PEM, "key": "-----BEGIN KEY-----"}, "tls.key must refer to a secret, as ${secret:name}"),
+        ({"ca": CA, "cert": CRT}, "tls.cert is not a field of tls: ca, certificate, key"),
+    ]
+    assert [spelled for spelled, sentence in table if sentence not in refusal(tls=spelled)] == []
+
+
+def test_the_secrets_of_tls_are_read_and_never_shown() -> None:
+    """The request has the secrets of `tls`, but no text of the request or the profile shows them."""
+    parsed = profile(tls={"ca": CA, "certificate": CRT, "key": KEY})
+    values = {Reference("secret", name): f"PEM of {name}" for name in ("ca", "crt", "key")}
+    assert parsed.secrets == sorted(values)
+    request = request_of(parsed, "demo:x", None, values)
+    assert request.trust == Trust("PEM of ca", "PEM of crt", "PEM of key")
+    assert "PEM" not in repr(request) + repr(request.trust)
+    assert request.trust is not None
+    assert request.trust.for_other_host() == Trust("PEM of ca", beside_public=True)
