@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from handlers.connection import inputs
 from handlers.connection.effects import (
     Claim,
     CloseUpstream,
@@ -29,35 +30,12 @@ from handlers.connection.effects import (
     TakeTurn,
     Write,
 )
-from handlers.connection.inputs import (
-    Claimed,
-    ClaimRefused,
-    Closed,
-    Input,
-    LeaseRead,
-    Opened,
-    StoreFailed,
-    Woken,
-    Written,
-)
 from handlers.connection.lease import Lease, LeaseView, lease_view
 from handlers.connection.phases import LIVE, Phase
-from tests.chaos import explorer
+from tests.chaos import explorer, model_parts
 from tests.chaos.explorer import Step, Violation
 from tests.chaos.model_machine import Machine
 from tests.chaos.model_managers import clone, summary
-from tests.chaos.model_parts import (
-    answer_text,
-    arrival_text,
-    chunk,
-    is_connected,
-    is_urgent,
-    late_write,
-    resumption,
-    signal_name,
-    with_cursor,
-    with_lease,
-)
 from tests.chaos.model_rules import Rules
 from tests.chaos.model_world import FROZEN_TICKS, FUNCTION_TICKS, START_MS, TICK_MS, Late, Process, World
 
@@ -104,7 +82,7 @@ class Model(explorer.Model[World]):
 
     def is_connected(self, world: World) -> bool:
         """Returns whether the stream is connected, or should not be."""
-        return _is_quiet(world) or world.is_over or any(is_connected(p) for p in world.processes)
+        return _is_quiet(world) or world.is_over or any(model_parts.is_connected(p) for p in world.processes)
 
     def is_stable(self, world: World) -> bool:
         """Returns whether the stream is connected and no takeover is near, or everything is quiet."""
@@ -137,7 +115,7 @@ class Model(explorer.Model[World]):
             yield from self._faults(world, process)
         yield from self.machine.steps(world)
         yield from self._surroundings(world)
-        if not is_urgent(world):
+        if not model_parts.is_urgent(world):
             yield Step("a tick passes", self._tick(world), ticks=1)
 
     def _faults(self, world: World, process: Process) -> Iterator[Step]:
@@ -162,7 +140,7 @@ class Model(explorer.Model[World]):
     def _perform(self, world: World, process: Process) -> Iterator[Step]:
         """Performs the first effect of `process` and what follows at once; or its answer is lost, written or not."""
         effect, rest = process.effects[0], process.effects[1:]
-        label = f"{process.label} {signal_name(effect)}"
+        label = f"{process.label} {model_parts.signal_name(effect)}"
         process = process._replace(effects=rest)
         world = world.with_process(process)
         after, answer = self._effect(world, process, effect)
@@ -171,38 +149,40 @@ class Model(explorer.Model[World]):
                 raise Violation("one Finish, and last", f"{process.label} has {rest} behind its Finish")
             yield Step(f"{label}: {effect.outcome.error or effect.outcome.status}", after)
             return
-        yield Step(f"{label}{answer_text(answer)}", after if answer is None else self._feed(after, process, answer))
+        yield Step(
+            f"{label}{model_parts.answer_text(answer)}", after if answer is None else self._feed(after, process, answer)
+        )
         if world.left("lost") and isinstance(effect, LOSABLE):
-            lost = StoreFailed("the answer was lost")
+            lost = inputs.StoreFailed("the answer was lost")
             for text, made in (("made", after), ("not made", world)):
                 yield Step(f"{label}: answer lost, {text}", self._feed(made.spend("lost"), process, lost), False)
-            late = world._replace(late=(*world.late, late_write(process, effect)))
+            late = world._replace(late=(*world.late, model_parts.late_write(process, effect)))
             yield Step(f"{label}: answer lost, lands late", self._feed(late.spend("lost"), process, lost), False)
 
-    def _effect(self, world: World, process: Process, effect: Effect) -> tuple[World, Input | None]:
+    def _effect(self, world: World, process: Process, effect: Effect) -> tuple[World, inputs.Input | None]:
         """Returns the world after an effect, and the input that answers it."""
         if isinstance(effect, LOSABLE):
-            return self._write(world, late_write(process, effect))
+            return self._write(world, model_parts.late_write(process, effect))
         if isinstance(effect, Open | CloseUpstream):
             return world.with_process(_with_link(world.now_ms, process, effect)), None
         match effect:
             case ReadLease():
-                return world, LeaseRead(world.lease)
+                return world, inputs.LeaseRead(world.lease)
             case Write(_, _, events):
                 numbers = frozenset(int(event.key) for event in events)
                 new = len(numbers - world.stored)
-                return world._replace(stored=world.stored | numbers), Written(new, len(events) - new)
+                return world._replace(stored=world.stored | numbers), inputs.Written(new, len(events) - new)
             case Finish(outcome):
                 return self.machine.remove_process(world, process, outcome), None
         raise TypeError(effect)
 
-    def _write(self, world: World, write: Late) -> tuple[World, Input | None]:
+    def _write(self, world: World, write: Late) -> tuple[World, inputs.Input | None]:
         """Returns the world after a conditional write, and its answer."""
         lease, rules = world.lease, self.rules
         if write.kind == "Claim":
             claimed = rules.claim(lease, write.execution, write.fence, write.at_ms)
             if claimed is None:
-                return world, ClaimRefused(lease)
+                return world, inputs.ClaimRefused(lease)
             if world.stopped:
                 raise Violation("a stop is final", "a claim was granted while the stop request stands")
             if lease.ended_at_ms:
@@ -214,26 +194,28 @@ class Model(explorer.Model[World]):
             if claimed.connected_token == claimed.fence:
                 claimed = replace(claimed, connected_by=f"r{write.request}")
                 world = world._replace(answered=max(world.answered, claimed.fence))
-            return with_lease(world, claimed), Claimed(claimed, resumption(world))
+            return model_parts.with_lease(world, claimed), inputs.Claimed(claimed, model_parts.resumption(world))
         if write.kind == "MarkConnected":
             world = world._replace(answered=max(world.answered, write.fence))
             marked = _with_holder(rules.mark_connected(lease, write.fence, write.at_ms), write)
-            return with_lease(world, marked), None
+            return model_parts.with_lease(world, marked), None
         if write.kind == "TakeTurn":
             lease = _with_holder(rules.take_turn(lease, write.fence, write.at_ms, world.now_ms, write.over), write)
-            world = with_lease(world._replace(answered=max(world.answered, lease.connected_token)), lease)
-            return world, LeaseRead(lease, resumption(world) if lease.connected_token == write.fence else None)
+            world = model_parts.with_lease(world._replace(answered=max(world.answered, lease.connected_token)), lease)
+            return world, inputs.LeaseRead(
+                lease, model_parts.resumption(world) if lease.connected_token == write.fence else None
+            )
         # The cursor is written with the lease, under one condition.
         if write.kind == "Release":
             is_holder, lease = rules.release(lease, write.fence)
         else:
             is_holder, lease = rules.heartbeat(lease, write.fence, write.at_ms)
-        world = with_lease(world, lease)
+        world = model_parts.with_lease(world, lease)
         if write.cursor is not None and is_holder:
-            world = with_cursor(world, write.cursor, write.fence)
-        return world, LeaseRead(lease)
+            world = model_parts.with_cursor(world, write.cursor, write.fence)
+        return world, inputs.LeaseRead(lease)
 
-    def _feed(self, world: World, process: Process, input_: Input) -> World:
+    def _feed(self, world: World, process: Process, input_: inputs.Input) -> World:
         """Returns the world after the manager of `process` got an input.
 
         Its effects come in the order of `handlers/connection/loop.py`: new ones before those that were waiting, which a
@@ -246,7 +228,7 @@ class Model(explorer.Model[World]):
             _check_relief(world, process, manager.outcome_so_far)
         if finished and following:
             raise Violation("one Finish, and last", f"{process.label} goes on after its Finish")
-        rest = () if isinstance(input_, StoreFailed) and following else process.effects
+        rest = () if isinstance(input_, inputs.StoreFailed) and following else process.effects
         now = next((p for p in world.processes if p.name == process.name), process)
         return world.with_process(now._replace(manager=manager, effects=(*following, *rest), seen=summary(manager)))
 
@@ -255,15 +237,15 @@ class Model(explorer.Model[World]):
         manager = process.manager
         if process.inbox:
             input_, rest = process.inbox[0], process.inbox[1:]
-            link = "none" if isinstance(input_, Closed) else process.link
+            link = "none" if isinstance(input_, inputs.Closed) else process.link
             heard = process._replace(inbox=rest, link=link)
-            label = f"{process.label} hears {signal_name(input_)}{arrival_text(input_)}"
+            label = f"{process.label} hears {model_parts.signal_name(input_)}{model_parts.arrival_text(input_)}"
             yield Step(label, self._feed(world.with_process(heard), heard, input_))
         # Its own alarms come in order, Woken first if both are due at once, as in the driver.
         wake_at_ms, due_ms = manager.wake_at_ms, manager.lease_due_ms
         reads_first = due_ms is not None and (wake_at_ms is None or due_ms < wake_at_ms)
         if wake_at_ms is not None and world.now_ms >= wake_at_ms and not reads_first:
-            yield Step(f"{process.label} wakes", self._feed(world, process, Woken()))
+            yield Step(f"{process.label} wakes", self._feed(world, process, inputs.Woken()))
         if due_ms is not None and world.now_ms >= due_ms and reads_first:
             asking = clone(manager)
             effects = tuple(effect for effect in asking.ask_lease(world.now_ms) if not isinstance(effect, UNHEEDED))
@@ -276,30 +258,30 @@ class Model(explorer.Model[World]):
         if process.link == "asked":
             yield Step(f"the upstream answers {process.label}", self._accept(world, process))
             if world.left("refuse"):
-                refused = process._replace(link="gone", inbox=(Opened(503),))
+                refused = process._replace(link="gone", inbox=(inputs.Opened(503),))
                 yield Step(f"the upstream refuses {process.label}", world.spend("refuse").with_process(refused), False)
             if world.left("forbid"):
-                refused = process._replace(link="gone", inbox=(Opened(403),))
+                refused = process._replace(link="gone", inbox=(inputs.Opened(403),))
                 yield Step(f"the upstream forbids {process.label}", world.spend("forbid").with_process(refused), False)
             if world.left("end"):
-                ended = process._replace(link="gone", inbox=(Opened(204),))
+                ended = process._replace(link="gone", inbox=(inputs.Opened(204),))
                 yield Step(f"the upstream tells {process.label} the end", world.spend("end").with_process(ended), False)
         if process.link == "open" and world.left("drop"):
-            dropped = process._replace(link="gone", inbox=(*process.inbox, Closed("reset")))
+            dropped = process._replace(link="gone", inbox=(*process.inbox, inputs.Closed("reset")))
             yield Step(f"the upstream drops {process.label}", world.spend("drop").with_process(dropped), False)
 
     def _accept(self, world: World, process: Process) -> World:
         others = [p for p in world.processes if p.link == "open"]
         if self.policy == "evicts":
             for other in others:
-                ended = other._replace(link="gone", inbox=(*other.inbox, Closed("ended_by_upstream")))
+                ended = other._replace(link="gone", inbox=(*other.inbox, inputs.Closed("ended_by_upstream")))
                 world = world.with_process(ended)
         elif len(others) + 1 > self._allowed(world):
             names = ", ".join(p.label for p in (*others, process))
             raise Violation("connections allowed", f"{names} are connected, {self._allowed(world)} allowed")
         since = int(process.manager.__dict__["_record"].pending.sent_cursor or 0)
-        replayed = tuple(chunk(number) for number in range(since + 1, world.emitted + 1))
-        accepted = process._replace(link="open", inbox=(*process.inbox, Opened(200), *replayed))
+        replayed = tuple(model_parts.chunk(number) for number in range(since + 1, world.emitted + 1))
+        accepted = process._replace(link="open", inbox=(*process.inbox, inputs.Opened(200), *replayed))
         answered = max(world.answered, process.manager.fence)
         return world.with_process(accepted)._replace(answered=answered)
 
@@ -318,7 +300,7 @@ class Model(explorer.Model[World]):
             sent = world.spend("event")._replace(emitted=world.emitted + 1)
             for process in world.processes:
                 if process.link == "open":
-                    sent = sent.with_process(process._replace(inbox=(*process.inbox, chunk(sent.emitted))))
+                    sent = sent.with_process(process._replace(inbox=(*process.inbox, model_parts.chunk(sent.emitted))))
             yield Step(f"the upstream sends {sent.emitted}", sent, False)
         for at, write in enumerate(world.late):
             rest = world._replace(late=(*world.late[:at], *world.late[at + 1 :]))
@@ -336,9 +318,9 @@ def _with_link(now_ms: int, process: Process, effect: Open | CloseUpstream) -> P
     """Returns the process after it has opened its upstream, or has closed it."""
     if isinstance(effect, Open):
         return process._replace(link="asked", asked_until_ms=now_ms + TICK_MS, inbox=())
-    if process.link == "none" or any(isinstance(input_, Closed) for input_ in process.inbox):
+    if process.link == "none" or any(isinstance(input_, inputs.Closed) for input_ in process.inbox):
         return process
-    return process._replace(link="gone", inbox=(*process.inbox, Closed("closed_here")))
+    return process._replace(link="gone", inbox=(*process.inbox, inputs.Closed("closed_here")))
 
 
 def _check_relief(world: World, process: Process, ending: Outcome) -> None:

@@ -13,19 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handlers.framing import websocket
 from handlers.framing.frames import FrameTooLong, FramingError, as_frames
 from handlers.framing.oversize import Oversize
-from handlers.framing.websocket import (
-    BINARY,
-    CLOSE,
-    PING,
-    TEXT,
-    BadMessage,
-    CloseFrame,
-    WebSocketDecoder,
-    close_payload,
-    encoded_frame,
-)
 from tests.handlers.connection.wires import cut, one_by_one
 
 MOST = 16 * 1024 * 1024
@@ -33,7 +23,7 @@ MOST = 16 * 1024 * 1024
 
 def wire_frame(first: int, payload: bytes = b"") -> bytes:
     """Return a wire frame with this first byte."""
-    return bytes([first]) + encoded_frame(TEXT, payload)[1:]
+    return bytes([first]) + websocket.encoded_frame(websocket.TEXT, payload)[1:]
 
 
 class Read(NamedTuple):
@@ -41,12 +31,12 @@ class Read(NamedTuple):
 
     messages: list[str | bytes | Oversize] = []  # noqa: RUF012
     pings: list[bytes] = []  # noqa: RUF012
-    ended: CloseFrame | None = None
+    ended: websocket.CloseFrame | None = None
     code: int = 0
 
 
 def read(chunks: list[bytes], *, most: int = MOST, skips: bool = True, extension: str = "") -> Read:
-    made = WebSocketDecoder(most, skips=skips)
+    made = websocket.WebSocketDecoder(most, skips=skips)
     made.take_headers({"sec-websocket-extensions": extension} if extension else {})
     messages: list[str | bytes | Oversize] = []
     pings: list[bytes] = []
@@ -56,7 +46,7 @@ def read(chunks: list[bytes], *, most: int = MOST, skips: bool = True, extension
             messages += [frame.data for frame in as_frames(made.feed(chunk))]
         except FramingError as failure:
             messages += [frame.data for frame in as_frames(failure.frames)]
-            code = failure.code if isinstance(failure, BadMessage) else 1009
+            code = failure.code if isinstance(failure, websocket.BadMessage) else 1009
         pings += made.pings
         made.pings.clear()
     return Read(messages, pings, made.close_frame, code)
@@ -78,7 +68,7 @@ def fragments(payload: bytes, size: int, first: int = FIRST) -> bytes:
 
 
 def closing(payload: bytes, code: int, reason: str = "") -> tuple[bytes, Read]:
-    return wire_frame(CLOSED, payload), Read(ended=CloseFrame(code, reason))
+    return wire_frame(CLOSED, payload), Read(ended=websocket.CloseFrame(code, reason))
 
 
 SIZES = (0, 125, 126, 127, 128, 65_535, 65_536)
@@ -140,14 +130,14 @@ CASES: dict[str, tuple[bytes, Read]] = {
         b"\xe0\x80\xaf", b"\xf0\x80\x80\xaf", b"\xc1\xbf", b"\xe0\x9f\xbf", b"\xf0\x8f\xbf\xbf", b"\xed\xa0\x80",
         b"\xed\xaf\xbf", b"\xed\xb0\x80", b"\xed\xbf\xbf", b"\xed\xa0\x80\xed\xb0\x80", b"\xfe", b"\xff",
     )},
-    "7.1.1": (HI + NORMAL, Read(["hi"], ended=CloseFrame(1000, ""))),
-    "7.1.2": (NORMAL * 2, Read(ended=CloseFrame(1000, ""))),
-    "7.1.3": (NORMAL + wire_frame(PINGED), Read(ended=CloseFrame(1000, ""))),
-    "7.1.4": (NORMAL + HI, Read(ended=CloseFrame(1000, ""))),
-    "7.1.5": (wire_frame(FIRST, b"a") + NORMAL + wire_frame(LAST, b"b"), Read(ended=CloseFrame(1000, ""))),
+    "7.1.1": (HI + NORMAL, Read(["hi"], ended=websocket.CloseFrame(1000, ""))),
+    "7.1.2": (NORMAL * 2, Read(ended=websocket.CloseFrame(1000, ""))),
+    "7.1.3": (NORMAL + wire_frame(PINGED), Read(ended=websocket.CloseFrame(1000, ""))),
+    "7.1.4": (NORMAL + HI, Read(ended=websocket.CloseFrame(1000, ""))),
+    "7.1.5": (wire_frame(FIRST, b"a") + NORMAL + wire_frame(LAST, b"b"), Read(ended=websocket.CloseFrame(1000, ""))),
     "7.1.6": (
         wire_frame(ONE, b"B" * 262_144) + NORMAL + wire_frame(PINGED),
-        Read(["B" * 262_144], ended=CloseFrame(1000, "")),
+        Read(["B" * 262_144], ended=websocket.CloseFrame(1000, "")),
     ),
     "7.3.1": closing(b"", 1005),
     "7.3.2": (wire_frame(CLOSED, b"\x03"), BAD),
@@ -165,7 +155,7 @@ CASES: dict[str, tuple[bytes, Read]] = {
         for code in (0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65_535)
     },
     # The suite does not send these to clients: a mask, and lengths that are not in their shortest form.
-    "masked": (encoded_frame(TEXT, b"a", b"1234"), BAD),
+    "masked": (websocket.encoded_frame(websocket.TEXT, b"a", b"1234"), BAD),
     "long for short": (b"\x81\x7e\x00\x01a", BAD),
     "longer for long": (b"\x81\x7f" + (65_535).to_bytes(8, "big"), BAD),
     "negative": (b"\x81\x7f\xff" + b"\0" * 7, BAD),
@@ -253,14 +243,18 @@ def test_a_decompression_bomb_is_refused() -> None:
     """A bomb is a message beyond the bound that unpacks to over 100 times its size, or to over 64 MB."""
     (one,) = packed([b"\0" * 1_000_000])
     bomb, larger = (b"\x00\x00\xff\xff".join([one] * count) for count in (4, 70))
-    made = WebSocketDecoder(1 << 20, skips=True)
+    made = websocket.WebSocketDecoder(1 << 20, skips=True)
     made.take_headers({"sec-websocket-extensions": "permessage-deflate"})
-    with pytest.raises(BadMessage, match=r"^a decompression bomb: .* more than 100 times its size$") as caught:
+    with pytest.raises(
+        websocket.BadMessage, match=r"^a decompression bomb: .* more than 100 times its size$"
+    ) as caught:
         made.feed(wire_frame(0xC1, bomb))
     assert caught.value.code == 1009
-    made = WebSocketDecoder(1 << 20, skips=True)
+    made = websocket.WebSocketDecoder(1 << 20, skips=True)
     made.take_headers({"sec-websocket-extensions": "permessage-deflate"})
-    with pytest.raises(BadMessage, match=r"^a decompression bomb: a message unpacks to more than 67108864 bytes$"):
+    with pytest.raises(
+        websocket.BadMessage, match=r"^a decompression bomb: a message unpacks to more than 67108864 bytes$"
+    ):
         made.feed(wire_frame(0x41, larger))
 
 
@@ -290,7 +284,7 @@ def test_damage_is_an_error_and_an_extension_must_be_agreed_upon() -> None:
 
 def test_without_skipping_a_long_message_ends_the_stream() -> None:
     """The first fragment that makes the message too long raises FrameTooLong."""
-    made = WebSocketDecoder(4)
+    made = websocket.WebSocketDecoder(4)
     assert made.feed(wire_frame(FIRST, b"abc")) == []
     with pytest.raises(FrameTooLong, match=r"max_frame_bytes \(4\)"):
         made.feed(wire_frame(NEXT, b"de"))
@@ -302,17 +296,17 @@ def test_without_skipping_a_long_message_ends_the_stream() -> None:
 @given(st.binary(max_size=300) | st.just(b"x" * 70_000), st.binary(min_size=4, max_size=4))
 def test_a_frame_that_is_sent_is_masked(payload: bytes, mask: bytes) -> None:
     """Section 5.3: octet i of the payload is combined by XOR with octet i modulo 4 of the mask."""
-    sent = encoded_frame(BINARY, payload, mask)
+    sent = websocket.encoded_frame(websocket.BINARY, payload, mask)
     head = sent[: len(sent) - len(payload)]
     assert head[-4:] == mask
     assert head[1] & 0x80
     assert bytes(octet ^ mask[at % 4] for at, octet in enumerate(sent[len(head) :])) == payload
-    plain = encoded_frame(BINARY, payload)
+    plain = websocket.encoded_frame(websocket.BINARY, payload)
     assert head[:-4] == bytes([plain[0], plain[1] | 0x80, *plain[2 : len(head) - 4]])
 
 
 def test_a_close_is_answered_with_its_code() -> None:
     """A close without a code is answered without one."""
-    assert [close_payload(code) for code in (1000, 1005, 4999)] == [b"\x03\xe8", b"", b"\x13\x87"]
-    assert encoded_frame(CLOSE, b"\x03\xe8", b"\0\0\0\0") == b"\x88\x82\0\0\0\0\x03\xe8"
-    assert encoded_frame(PING, b"") == b"\x89\x00"
+    assert [websocket.close_payload(code) for code in (1000, 1005, 4999)] == [b"\x03\xe8", b"", b"\x13\x87"]
+    assert websocket.encoded_frame(websocket.CLOSE, b"\x03\xe8", b"\0\0\0\0") == b"\x88\x82\0\0\0\0\x03\xe8"
+    assert websocket.encoded_frame(websocket.PING, b"") == b"\x89\x00"
