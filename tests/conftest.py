@@ -107,9 +107,7 @@ class _Files(LoadFileScheduling):  # type: ignore[misc]
 
 @functools.cache
 def shares_the_run(file: str) -> bool:
-    """Returns whether a file's tests use the local run; the path begins at the project's root, outside of which none
-    do.
-    """
+    """Returns whether a file's tests use the local run; the path begins at the root, outside of which none do."""
     path = ROOT / file
     return path.is_file() and "local_run" in path.read_text(encoding="utf-8")
 

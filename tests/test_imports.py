@@ -80,9 +80,7 @@ def is_offered(target: str) -> bool:
 
 
 def test_the_product_uses_what_the_interpreter_offers() -> None:
-    """The product imports the interpreter as any user does: a package's own names, and the modules that its docstring
-    calls public.
-    """
+    """The product imports only a package's own names, and the modules that the interpreter's docstring calls public."""
     private = [
         f"{name} imports {target}"
         for name, path in MODULES.items()

@@ -124,9 +124,7 @@ def verb(product: Environment, *arguments: str) -> tuple[int, str, str]:
 
 
 def test_the_wheel_has_all_files_that_the_verbs_read(product: Environment) -> None:
-    """The wheel has settings, profiles, machines and resources below ROOT, the files beside the code, and the
-    interpreter.
-    """
+    """The wheel has settings, profiles, machines and resources below ROOT, files beside the code, the interpreter."""
     site = Path(product.variables["PYTHONPATH"])
     held = {str(path.relative_to(site)) for path in site.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     kinds = ("env/*.yml", "env/*.json", "env/streams/*.toml", "statemachines/*.asl.yml", "packaging/resources/*.yml")

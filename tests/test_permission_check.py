@@ -70,9 +70,7 @@ CALLERS = [
 
 
 def test_the_sender_of_a_request_is_known_by_its_callers(template: dict[str, Any]) -> None:
-    """A module of several functions is narrowed down by its callers, and the inner one is the sender; a test has no
-    role.
-    """
+    """A module of several functions is narrowed down by its callers; the inner one sends. A test has no role."""
     actors = permission_check.Actors(template)
 
     def names(*who: str) -> list[str]:
@@ -87,9 +85,7 @@ def test_the_sender_of_a_request_is_known_by_its_callers(template: dict[str, Any
 
 
 def test_other_names_stand_for_the_resources_of_the_stage() -> None:
-    """Another stage's name stands for this stage's, in any account, region and partition; a made-up name for each of
-    its kind.
-    """
+    """Another stage's name stands for this stage's, anywhere; a made-up name for each of its kind."""
     tables = (f"{TABLES}{EVENTS}/index/i", f"{TABLES}{CONTROL}/index/i")
     gov = "arn:aws-us-gov:dynamodb:us-gov-west-1:111111111111:table/"
     assert permission_check.usual(f"{gov}streamkeeper-prod-events/index/i") == tables[:1]

@@ -119,9 +119,7 @@ def test_a_folder_without_an_archive_is_logged(tmp_path: Path, caplog: pytest.Lo
 
 
 def test_the_archive_may_grow_while_it_is_read(tmp_path: Path) -> None:
-    """Events are archived and leave the tables while a slow reader is still before them. It reads them from the
-    archive.
-    """
+    """Events are archived and leave the tables before a slow reader comes to them. It reads them from the archive."""
     rig = Rig(tmp_path, [number * HOUR_MS for number in range(6)])
     rig.archive().run(ORIGIN_MS + 2 * HOUR_MS)
     found = iter(Client(NOWHERE, archive=rig.folder, tables=rig.source()).events(STREAM))

@@ -69,9 +69,7 @@ async def taken(events: AsyncGenerator[Event, None], count: int) -> list[str]:
 
 
 def test_an_event_is_saved_once_the_next_is_requested(waits: list[float]) -> None:
-    """An event counts as done when the consumer requests the next. The start is saved too, so a kill before the first
-    event loses none.
-    """
+    """An event is done when the consumer requests the next. The start is saved too, so an early kill loses none."""
     memory = Memory()
     with serving(page(1, 2, is_last=False), page(3, 4)) as server:
         follow = Client(server.address).follow(STREAM, since="2026-11-24", checkpoint=memory)
@@ -147,9 +145,7 @@ def test_a_cancelled_follower_does_not_wait_for_an_answer() -> None:
 
 
 def test_a_follower_raises_if_no_event_can_come(waits: list[float]) -> None:
-    """An unknown stream, a stream that nobody starts, and an API that has never answered each raise an error of their
-    own.
-    """
+    """An unknown stream, a stream that nobody starts, and an API that has never answered each raise their own error."""
     for kind, requests in (("unknown-stream", 1), ("never-started", 16)):
         with serving(answers(problem(kind), 404)) as server:
             with pytest.raises(NotFound):

@@ -92,9 +92,7 @@ def test_events_written_late_in_an_outage_are_read_after_it(*, is_killed: bool) 
 
 
 def test_a_follower_reports_that_it_falls_behind() -> None:
-    """A follower that takes 50 s of events in a minute falls behind. A follower at the end, or one that catches up,
-    does not.
-    """
+    """A follower that takes 50 s of events in a minute falls behind; one at the end, or catching up, does not."""
     for step_ms, is_behind, noticed in (
         (830, True, [(60, 50), (60, 50)]), (990, True, []), (5_000, True, []), (830, False, []),
     ):  # fmt: skip

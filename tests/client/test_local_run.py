@@ -77,9 +77,7 @@ def test_each_method_works_from_start_to_stop(local_run: LocalRun) -> None:
 
 
 def test_events_come_in_the_order_of_their_own_time(local_run: LocalRun) -> None:
-    """Successive pages have no hole and no overlap, the command prints when events happened, and a profile without
-    `time` is refused.
-    """
+    """Pages have no hole and no overlap, the command prints when events happened; a profile needs a `time`."""
     stream, client = "demo-trades:ordered", client_of(local_run)
     client.start(stream)
     assert until(lambda: any(one["stream"] == stream and one["last_event_at"] for one in client.streams()), 60)

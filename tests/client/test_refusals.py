@@ -31,9 +31,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_page_is_requested_until_it_comes(waits: list[float], caplog: pytest.LogCaptureFixture) -> None:
-    """After a throttle the client waits for Retry-After. After an outage or a broken connection it waits longer each
-    time.
-    """
+    """After a throttle the client waits for Retry-After; after an outage or a broken connection, longer each time."""
     with serving(page(1, is_last=False), THROTTLED, AWAY, Peer.reset, page(2)) as server:
         keys = [event.key for event in Client(server.address).events(STREAM)]
         assert (keys, afters(server)) == (["1", "2"], [None, 1, 1, 1, 1])
@@ -56,9 +54,7 @@ def test_the_client_gives_up_after_its_patience(waits: list[float]) -> None:
 
 
 def test_the_client_does_not_retry_in_vain(waits: list[float]) -> None:
-    """It raises at once after a Retry-After beyond its patience, for an unknown layout, and at an address that never
-    answered.
-    """
+    """It raises at once after a Retry-After beyond its patience, for an unknown layout, and at a silent address."""
     with serving(answers({}, 429, "Retry-After: 3600")) as server:
         with pytest.raises(Throttled) as throttled:
             Client(server.address).status(STREAM)

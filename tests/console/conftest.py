@@ -11,9 +11,7 @@ from tests.local_run import LocalRun
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Chromium]:
-    """A real Chromium in which each test opens contexts of its own. No page stays open after its file, so none polls
-    on.
-    """
+    """A real Chromium; each test opens contexts of its own. No page stays open after its file, so none polls on."""
     with chromium() as one:
         yield one
 

@@ -54,9 +54,7 @@ def seen_as(browser: Chromium, scheme: str, viewport: dict[str, int]) -> None:
 
 
 def violations(browser: Chromium, part: str = "html") -> Any:
-    """Returns what axe finds in a part of the page. It runs from outside, because the page's policy allows no other
-    script.
-    """
+    """Returns what axe finds in a part of the page. It runs from outside: the page's policy allows no other script."""
     return browser.do(
         """const session = await context.newCDPSession(page);
         await session.send('Runtime.evaluate', { expression: axe });

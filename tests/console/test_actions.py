@@ -24,9 +24,7 @@ from tests.local_run import LocalRun
 
 @pytest.mark.usefixtures("demo")  # a list without a stream has no table
 def test_only_the_tab_keeps_the_api_key(service: LocalRun, browser: Chromium) -> None:
-    """The page asks for a key if the API requires one, and rejects a wrong key in words. Only the session storage keeps
-    a right one.
-    """
+    """The page asks for a key if the API requires one, and rejects a wrong one. Only the session storage keeps it."""
     with gate(service.port, "right") as server:
         browser.do("await (await open({})).goto(input)", f"http://127.0.0.1:{server.port}/prod/console")
         browser.do("await page.getByLabel('API key').waitFor()")

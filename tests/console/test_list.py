@@ -116,9 +116,7 @@ def test_the_empty_first_page_offers_a_button_for_each_demonstration(service: Lo
 
 @pytest.mark.parametrize("many", [105, pytest.param(1_000, marks=pytest.mark.long)])
 def test_a_long_list_is_paged_filtered_and_updated_in_place(service: LocalRun, browser: Chromium, many: int) -> None:
-    """The streams in the worst state come first, a page at a time. An update keeps rows and focus; chips filter by
-    status.
-    """
+    """The worst streams come first, a page at a time. An update keeps rows and focus; chips filter by status."""
     listed(service, ["zzz:worst"], ending={"S": "Broken"})
     listed(service, [f"many:{number:04d}" for number in range(many)])
     shown(browser, address(service))
@@ -177,9 +175,7 @@ def test_a_stream_with_older_connections_shows_no_gaps_lately(service: LocalRun,
 
 
 def test_a_telephone_and_a_tablet_show_whole_lines(service: LocalRun, browser: Chromium) -> None:
-    """A reason gets at least thirty letters a line. A long id gets two lines, and all of its lines while it has the
-    focus.
-    """
+    """A reason gets at least thirty letters a line. A long id gets two lines, and all of them when it has the focus."""
     long_id = "many:" + "a-long-id-" * 24
     cause = json.dumps(
         {"errorMessage": "the profile has a field that nobody knows, and says more than a line about it"}

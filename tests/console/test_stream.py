@@ -182,9 +182,7 @@ def test_a_list_of_events_never_hides_a_hole(service: LocalRun, browser: Chromiu
 
 
 def test_events_appear_by_themselves_until_the_list_is_paused(service: LocalRun, browser: Chromium, demo: str) -> None:
-    """If no key is required, one open answer brings all events. A paused list does not change, and has the rest
-    afterwards.
-    """
+    """If no key is required, one open answer brings all events. A paused list does not change, and has them later."""
     shown(browser, address(service, demo))
     browser.do("await page.locator('.events li').first().waitFor()")
     before, paused, after, asked = browser.do(
@@ -364,9 +362,7 @@ def test_a_stream_without_an_order_says_so(service: LocalRun, browser: Chromium)
 
 @pytest.mark.parametrize("ways", [WAYS[3:], ALL_WAYS], ids=len)
 def test_axe_finds_nothing(service: LocalRun, browser: Chromium, ways: tuple[tuple[str, int], ...], demo: str) -> None:
-    """This holds for a stream's view with everything open and for the question before a stop, light and dark, wide and
-    narrow.
-    """
+    """This holds for a stream's view with everything open and the question before a stop, in any light and width."""
     shown(browser, address(service, demo))
     browser.do(READY)
     browser.do(

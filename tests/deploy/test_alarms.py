@@ -154,9 +154,7 @@ def test_every_alarm_has_its_section_in_the_runbook() -> None:
 
 
 def test_an_address_of_the_stage_is_subscribed(prod: dict[str, Any]) -> None:
-    """SNS asks the address to confirm by e-mail. The topic exists for any subscriber; an empty address subscribes
-    nobody.
-    """
+    """SNS asks the address to confirm by e-mail. The topic exists in any case; an empty address subscribes nobody."""
     mailed = [{"Protocol": "email", "Endpoint": "ops@example.org"}]
     for template, subscribed in ((prod, mailed), (osls.template("test"), [])):
         (topic,) = resources(template, "AWS::SNS::Topic")

@@ -114,9 +114,7 @@ def decoded(segment: str) -> str | None:
 def test_a_request_starts_exactly_its_stream(
     apache: Apache, route: Route, segment: str, query: dict[str, str], body: str, header: str
 ) -> None:
-    """Any request starts one machine, whatever its headers and body. A request with a query starts none: its name is
-    refused.
-    """
+    """Any request starts one machine, whatever its headers and body. A query is refused by name and starts none."""
     template = route.request_templates["application/json"]
     headers = {"Authorization": f"Bearer secret {header}", "x-amzn-requestid": header}
     params = {"path": {"streamId": segment}, "querystring": query, "header": headers}

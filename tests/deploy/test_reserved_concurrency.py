@@ -77,9 +77,7 @@ def test_a_stage_reserves_its_number_of_concurrency() -> None:
 
 
 def test_an_account_with_too_little_concurrency_stops_the_deployment() -> None:
-    """One sentence says so before anything is made. A new account has 10, and CloudFormation would roll back a
-    half-made stack.
-    """
+    """One sentence says so first. A new account has 10, and CloudFormation would roll back a half-made stack."""
     quotas = {10: 0, 50: 0, 100: 0, 111: 11}
     assert check(*((PROD, quota, {}) for quota in quotas)) == [
         [

@@ -30,9 +30,7 @@ def task(lane: str) -> dict[str, Any]:
 
 
 def worst(lane: str) -> Iterator[str | None]:
-    """Yields the error names that use up all Retriers of a lane's Task in each visit, with None for an answer, for
-    ever.
-    """
+    """Yields the error names that use up all Retriers of a lane's Task in each visit, None for an answer, for ever."""
     names = [name for one in task(lane)["Retry"] for name in one["ErrorEquals"] for _ in range(one["MaxAttempts"])]
     while True:
         yield from names
@@ -117,9 +115,7 @@ def test_the_worst_cycle_is_as_long_as_computed(lane: str) -> None:
 
 
 def test_the_worst_try_to_claim_has_the_computed_number_of_events() -> None:
-    """In each try four Tasks fail as often as their Retriers allow. A try adds no more events than a cycle of every
-    lane.
-    """
+    """In each try four Tasks fail as often as their Retriers allow. A try adds no more events than all lanes' cycle."""
     tries = 8
     execution = run(1, tries=tries, give_up_after=20)
     counts = [

@@ -60,9 +60,7 @@ def test_a_claim_that_no_successor_can_take_over_fails_by_name(aws: Aws) -> None
 
 @pytest.mark.parametrize("renews", ["", OTHER])
 def test_a_successor_recognizes_a_claim_whose_answer_was_lost(aws: Aws, renews: str) -> None:
-    """The claim was made, and its answer was lost for hours. The successor takes it over before the first execution
-    ends.
-    """
+    """The claim's answer was lost for hours. The successor takes it over before the first execution ends."""
     before = f"{OTHER}-before"
     aws.executions[before] = "RUNNING"
     aws.put(execution={"S": before}, generation={"N": "4"})

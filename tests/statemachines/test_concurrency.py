@@ -38,9 +38,7 @@ class Lambda:
 
 
 class Stream(World):
-    """One stream, each of whose connections needs a place; `spans` are the connections' intervals, None for an open
-    one.
-    """
+    """One stream, each of whose connections needs a place; `spans` are their intervals, None for an open one."""
 
     def __init__(self, clock: VirtualClock, account: Lambda) -> None:
         super().__init__(set(), 0, 0)
@@ -145,9 +143,7 @@ def test_streams_beyond_the_bound_connect_once_there_is_room() -> None:
 
 
 def test_two_lanes_at_a_full_bound_do_not_block_each_other() -> None:
-    """There is a place for each stream and none for an overlap. Each handover is a gap, but no stream stays away for
-    long.
-    """
+    """There is a place for each stream, none for an overlap. Each handover is a gap, but no stream stays away long."""
     crowd = Crowd(20, 20, apart_s=5)
     crowd.live(0.5)
     assert crowd.account.peak == 20

@@ -229,9 +229,7 @@ def test_a_dead_holder_is_replaced(aws: Aws, status: str | None) -> None:
 
 
 def test_a_lane_backs_off_after_a_meaningless_answer(aws: Aws) -> None:
-    """A function that answers without a status has a defect. The lane calls it again, as after any error without a
-    Retrier.
-    """
+    """A function that answers without a status has a defect. The lane calls it again, as after any unnamed error."""
     answers = [None, {"status": "ended"}]
 
     def function(_payload: Any, _lambda_context: Any) -> Any:

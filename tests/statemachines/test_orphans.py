@@ -126,9 +126,7 @@ async def test_a_restored_table_orphans_no_stream(world: Watched, copied: float,
 
 @lived
 async def test_only_the_watch_notices_that_a_restored_stream_is_orphaned(world: Watched) -> None:
-    """The running execution reads an older name in the lease and ends; the older execution is over. The watch names
-    both.
-    """
+    """The running execution reads an older name in the lease and ends; the older one is over. The watch names both."""
     world.post()
     await world.after(10)
     lease = dict(world.lease)
@@ -180,9 +178,7 @@ async def test_an_aborted_execution_is_started_again(world: Watched) -> None:
 @pytest.mark.parametrize("minutes", [5, 100])
 @lived
 async def test_a_stream_that_was_stopped_is_not_started_again(world: Watched, minutes: float) -> None:
-    """The restored table is older than the stop, by a moment or by several renewals. An alert is sent, and nothing
-    runs.
-    """
+    """The restored table is older than the stop, by a moment or by renewals. An alert is sent, and nothing runs."""
     world.post()
     await world.after(5)
     lease = dict(world.lease)
@@ -236,9 +232,7 @@ async def test_a_stream_whose_table_is_restored_again_and_again_starts_once_a_mi
 
 @lived
 async def test_an_execution_that_is_aborted_before_it_connects_is_replaced_once_a_minute(world: Watched) -> None:
-    """Each execution has claimed the stream, so the lease names another one each time. No connection was open
-    meanwhile.
-    """
+    """Each execution has claimed the stream, so the lease names another each time. No connection was open meanwhile."""
     world.post()
     await world.after(2)
     for _ in range(12):

@@ -22,9 +22,7 @@ STOP = {"stop": {"BOOL": True}, "stop_at": text("2026-01-01T00:00:01.000Z")}
 
 
 def test_a_second_post_names_the_running_execution() -> None:
-    """It does so even before the first execution has claimed the stream, whose input is that of the POST and its
-    starter.
-    """
+    """It does so even before the first execution has claimed the stream. The input is the POST's and its starter's."""
     account = Account(PREFIX)
     first = account.post()
     assert first == {"executionArn": first["executionArn"], "startDate": LATE_MS / 1000, "already_running": False}
@@ -62,9 +60,7 @@ def test_a_post_while_the_stream_stops_starts_one_that_waits() -> None:
 
 
 def test_a_new_execution_gets_another_name_if_the_first_is_used_up() -> None:
-    """An execution that is over and changed no lease has used the first name. The next one gets the name of the
-    request.
-    """
+    """An execution that is over and changed no lease has used the first name. The next has the request's name."""
     account = Account(PREFIX)
     account.executions[account.post()["executionArn"].removeprefix(EXECUTION)] = "FAILED"
     again = account.post()

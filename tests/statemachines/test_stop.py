@@ -15,9 +15,7 @@ def never(_payload: Any, _lambda_context: Any) -> Any:
 
 
 def drains(aws: Aws, checks: int = 3) -> list[TaskCall]:
-    """The execution `other` drains: it lets go of the stream when it has been described so many times. Returns the
-    times.
-    """
+    """The execution `other` drains: it lets go of the stream once it was described so often. Returns the times."""
     described: list[TaskCall] = []
 
     def describe(call: TaskCall) -> None:

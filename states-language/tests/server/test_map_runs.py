@@ -40,9 +40,7 @@ def stop_first(states: Any, run: str) -> None:
 
 
 def test_concurrency_and_tolerance_change_while_a_map_run_runs(states: Any) -> None:
-    """A higher concurrency starts more at once, a lower one waits for ends. Each failure is judged by the new
-    tolerance.
-    """
+    """A higher concurrency starts more at once, a lower one waits for ends. The new tolerance judges each failure."""
     execution, run = start_map_run(states, "bounds", MaxConcurrency=1)
     assert execution_statuses(states, run) == ["RUNNING"]
     assert "ResponseMetadata" in states.update_map_run(mapRunArn=run, maxConcurrency=3, toleratedFailureCount=3)

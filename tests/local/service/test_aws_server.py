@@ -295,9 +295,7 @@ def test_a_stack_of_supported_resources_is_created(endpoint: Running) -> None:
 
 
 def test_an_error_of_the_query_protocol_is_xml(tmp_path: Path) -> None:
-    """If the service behind the endpoint does not answer, a client of the query protocol gets an ErrorResponse in XML
-    with 502.
-    """
+    """If the service behind the endpoint does not answer, a client of the query protocol gets 502 and an XML error."""
 
     async def silent() -> None:
         async with endpoint_of(tmp_path, MODULE, ("echo",), {}, "http://127.0.0.1:9") as running:

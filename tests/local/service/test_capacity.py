@@ -44,9 +44,7 @@ def test_streamkeeper_streams_sets_the_capacity() -> None:
     ("quota", "share"), [("max 100000", None), ("50000 100000", 0.5), ("99900000 100000", None), ("", None)]
 )
 def test_a_control_group_lowers_the_cores_and_the_memory(tmp_path: Path, quota: str, share: float | None) -> None:
-    """The control group's limits count if they are lower than the machine's cores or memory; without a limit the
-    machine's own count.
-    """
+    """The control group's limits count if below the machine's cores or memory; without limits the machine's count."""
     (tmp_path / "cpu.max").write_text(quota)
     assert cores(tmp_path) == (share or len(os.sched_getaffinity(0)))
     meminfo = tmp_path / "meminfo"

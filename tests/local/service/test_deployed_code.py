@@ -130,9 +130,7 @@ def test_a_copy_stays_while_a_function_runs_from_it(project: Path) -> None:
 
 
 def test_the_request_template_gets_the_names_of_the_profiles() -> None:
-    """The service writes the profiles' names into the request template as packaging/profile-names.cjs does when it is
-    compiled.
-    """
+    """The service writes the profiles' names into the request template as packaging/profile-names.cjs does."""
     method = osls.template("test")["Resources"]["ApiGatewayMethodConnectionsStreamidVarPost"]
     template = method["Properties"]["Integration"]["RequestTemplates"]["application/json"]["Fn::Sub"][0]
     names = sorted({path.stem for path in shipped.STREAMS.glob("*.toml")})

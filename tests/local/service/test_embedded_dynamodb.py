@@ -150,9 +150,7 @@ def test_memory_and_pages_do_not_grow_with_the_events(tmp_path: Path) -> None:
 
 
 def test_there_is_no_database_on_a_platform_without_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a platform without a build, or if npm installed none, there is no database, and the embedded AWS keeps the
-    tables.
-    """
+    """On a platform without a build, or if npm installed none, the embedded AWS keeps the tables instead."""
     assert embedded_aws.find_dynoxide(PROJECT) is not None
     assert embedded_aws.find_dynoxide(tmp_path) is None
     monkeypatch.setattr(sys, "platform", "sunos")

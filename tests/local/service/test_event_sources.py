@@ -146,9 +146,7 @@ def test_a_function_that_is_killed_is_called_again_from_the_same_place(world: Wo
 
 
 def test_a_mapping_that_cannot_save_its_position_tries_again(world: World) -> None:
-    """If the disk refuses the position, the same records are delivered again until it accepts. The failure and its end
-    are one line each.
-    """
+    """If the disk refuses the position, the same records come until it accepts. Failure and end are a line each."""
     in_the_way = world.folder / "places.new"
     in_the_way.mkdir()
     world.put("a/1")

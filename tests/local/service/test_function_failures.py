@@ -12,9 +12,7 @@ from states_language.clock import VirtualClock
 
 
 def read_failures(fails: Iterator[Exception | str]) -> list[Failure]:
-    """Returns the failures in the history of two lanes, of which A starts five seconds late; `fails` has each call's
-    outcome.
-    """
+    """Returns the failures in the history of two lanes, A five seconds after B; `fails` has each call's outcome."""
 
     def work(_event: Any, _lambda_context: Any) -> str:
         outcome = next(fails)

@@ -141,9 +141,7 @@ def test_a_start_that_fails_is_429_or_503(tmp_path: Path, code: str, is_in_the_m
 
 
 def test_a_post_starts_an_execution(api: tuple[str, list[Any]]) -> None:
-    """A POST returns the machine's answer and the number of streams. The execution's input has only the stream id,
-    decoded once.
-    """
+    """A POST returns the machine's answer and the number of streams. The input has only the stream id, decoded once."""
     origin, started = api
     headers = {"Authorization": "Bearer secret", "X-Api-Key": "any", "Cookie": "secret"}
     answer = post(f"{origin}/connections/demo%3Aone?X-Amz-Date=0", headers=headers)
@@ -154,9 +152,7 @@ def test_a_post_starts_an_execution(api: tuple[str, list[Any]]) -> None:
 
 
 def test_a_form_is_accepted(api: tuple[str, list[Any]]) -> None:
-    """A POST with a form, which curl -d sends, is accepted and its body ignored. Other media types are refused, as the
-    template says.
-    """
+    """A POST with a form, which curl -d sends, is accepted, its body ignored. Other media types are refused."""
     origin, _ = api
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert post(f"{origin}/connections/demo", body=b"a=b", headers=form)[0] == 200
@@ -187,9 +183,7 @@ def test_a_refused_request_starts_no_execution(
 
 
 def test_a_machine_that_is_full_starts_nothing_new(tmp_path: Path) -> None:
-    """A full machine answers 503 with Retry-After and a sentence. A stream that runs is still admitted, and an unknown
-    id is still 404.
-    """
+    """A full machine answers 503 with Retry-After. A running stream is still admitted, and an unknown id still 404."""
     streams = ["demo:a", "demo:b", "demo:c", "demo:c"]
     with (
         in_thread(lambda: service(tmp_path, streams=streams)) as (origin, started),
@@ -231,9 +225,7 @@ def function_answer(**fields: Any) -> Answer:
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_a_function_answers_through_lambdas_proxy(tmp_path: Path, method: str) -> None:
-    """A function gets a REST API's event without headers and with the raw path; it chooses status, headers and body of
-    the answer.
-    """
+    """A function gets a REST API's event without headers, with the raw path; it chooses the answer's parts."""
     answer = function_answer(statusCode=202, headers={"X-Kind": "a", "Cache-Control": "no-store"}, body='{"ä": 1}')
     path = "/connections/demo%253Aone?a=1&a=2&b="
     response, invocations = call_function(tmp_path, method, path, answer, headers={"X-Api-Key": "secret"})

@@ -66,9 +66,7 @@ def test_other_names_and_origins_are_refused() -> None:
 
 
 def test_more_names_are_served_by_setting() -> None:
-    """In the setting, a plain name allows any port and scheme, a name with a port only that port, and a leading dot all
-    subdomains.
-    """
+    """A plain name allows any port and scheme, a name with a port only that port, and a leading dot all subdomains."""
     names = listener.allowed_hosts({listener.HOSTS_VARIABLE: " Devbox.example, proxy:8080 ,.test "})
     for host in ("devbox.example", "devbox.example:1", "proxy:8080", "a.b.test:9", "localhost:3000"):
         assert refused([host], [], names) == ""

@@ -75,8 +75,6 @@ def test_a_renewal_under_way_is_resumed_without_its_predecessor() -> None:
 def test_a_start_that_was_killed_before_its_claim_is_resumed(
     data: dict[str, str], started_ms: int, lease: Lease, stopped: bool
 ) -> None:
-    """The lease of a start that was killed before its claim still has the older stop. Only a stop after the POST keeps
-    the stream stopped.
-    """
+    """The lease of a start killed before its claim still has the older stop. Only a stop after the POST counts."""
     text = json.dumps({"pathParameters": {"streamId": "demo"}} | data)
     assert is_stopped(lease, server.Opening("arn", "name", MACHINE, text, started_ms)) is stopped

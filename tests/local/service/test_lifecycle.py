@@ -260,9 +260,7 @@ def test_a_bad_option_is_one_sentence(
     variables: dict[str, str],
     words: str,
 ) -> None:
-    """One sentence names the variable's problem, or the port that is taken; the exit status is 2, and no folder is
-    left.
-    """
+    """One sentence names the variable's problem, or the taken port; the exit status is 2, and no folder is left."""
     port = free_port()
     usual = {"PORT": str(port), "STREAMKEEPER_STAGE": "test", "STREAMKEEPER_DATA": str(tmp_path / "data")}
     for name, value in environment(**(usual | variables)).items():

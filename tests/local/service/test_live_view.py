@@ -59,9 +59,7 @@ def watch_result(service: harness.Service) -> dict[str, Any]:
 
 
 def test_an_absent_upstream_is_reported_and_so_is_its_return(local_run: LocalRun) -> None:
-    """If nothing listens at the address, one line reports it, however many attempts fail; another reports the
-    connection.
-    """
+    """If nothing listens at the address, one line reports it, however many attempts fail; another, the connection."""
     service, stream = local_run, "absent:a"
 
     @contextlib.asynccontextmanager

@@ -53,9 +53,7 @@ def test_failed_openings_are_reported_once_per_reason() -> None:
 
 
 def test_the_end_of_a_connection_reports_dead_letters_and_conflicts() -> None:
-    """The line of a connection's end counts dead letters, and events under a known key with another body, if there are
-    any.
-    """
+    """The line of a connection's end counts dead letters, and events under a known key with another body."""
     view = StreamView("demo", 0)
     counts = {"stored": 3, "dead_lettered": 1, "duplicates": 2, "conflicts": 1}
     closed = connection(1, "B", opened_ms=1_000, seen_ms=2_000, closed_ms=2_000, ended_by="reset", **counts)
@@ -85,9 +83,7 @@ def test_a_stream_with_an_outdated_lease_counts_as_connected(
 
 
 def test_an_opened_connection_is_not_a_failed_opening() -> None:
-    """The failure of an opened connection is reported as its end only. A lane that was taken over or expired reports
-    nothing more.
-    """
+    """An opened connection's failure is reported as its end only. A lane taken over or expired reports nothing more."""
     view = StreamView("demo", 0)
     opened = connection(1, "B", opened_ms=950, seen_ms=990, closed_ms=1_000, ended_by="reset")
     taken = Failure("B", 900, 1_000, "StreamTakenOver", "later")
@@ -119,9 +115,7 @@ def test_an_opened_connection_is_not_a_failed_opening() -> None:
 def test_a_connection_without_a_last_record_ends_as_its_function_did(
     failures: list[Failure], now_ms: int, words: str
 ) -> None:
-    """The history says why the connection ended. If it does not, the connection counts as ended when the function's
-    time is over.
-    """
+    """The history says why the connection ended. If not, the connection ends when its function's time is over."""
     view = StreamView("demo", 0)
     opened = connection(1, "B", opened_ms=500, seen_ms=900, deadline_ms=DEADLINE_MS)
     assert view.update(records(opened), 950) == ["demo: lane B is connected (fencing token 1)"]
@@ -141,9 +135,7 @@ def test_a_killed_connection_lasted_until_its_record_was_last_written() -> None:
 
 @pytest.mark.parametrize(("ended_by", "said"), [("stopped", ""), ("reset", " after a gap of 5000 ms")])
 def test_the_time_of_a_deliberate_stop_is_no_gap(ended_by: str, said: str) -> None:
-    """The time of a stop appears neither in the line of the next connection nor in the sum of gaps; that of a drop
-    appears in both.
-    """
+    """The time of a stop is neither in the line of the next connection nor in the sum of gaps; that of a drop is."""
     view = StreamView("demo", since_ms=1_000)
     first = connection(1, "B", opened_ms=2_000, seen_ms=3_000, closed_ms=3_000, ended_by=ended_by)
     view.update(records(first), 3_500)
@@ -153,9 +145,7 @@ def test_the_time_of_a_deliberate_stop_is_no_gap(ended_by: str, said: str) -> No
 
 
 def test_a_silent_function_is_not_called_dead() -> None:
-    """A function is reported once when it falls silent, and once when it returns; the holder's line shows the silence
-    too.
-    """
+    """A function is reported once when it falls silent, and once when it returns; the holder's line shows it too."""
     view = StreamView("demo", 0)
     opened = connection(1, "B", opened_ms=500, seen_ms=900, saved_ms=1_000, deadline_ms=DEADLINE_MS)
     assert view.update(records(opened), 1_000 + SILENT_MS) == ["demo: lane B is connected (fencing token 1)"]
@@ -171,9 +161,7 @@ def test_a_silent_function_is_not_called_dead() -> None:
 
 
 def test_a_connection_that_is_forgotten_counts_once() -> None:
-    """Of older connections only the counts are kept. Each connection counts once, however often the newest 100 are
-    read.
-    """
+    """Of older connections only the counts are kept. Each counts once, however often the newest 100 are read."""
     view = StreamView("demo", 10**9)
     every = [connection(n, "A", opened_ms=n, closed_ms=n, stored=1) for n in range(300)]
     for newest in (100, 200, 300, 300):
