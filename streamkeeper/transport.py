@@ -1,7 +1,6 @@
 """Sends requests to the API over a pool of connections, which threads may share; through the environment's proxy.
 
-Invariants: the key is sent only to https:// addresses and to this machine, and no error contains it; no redirect is
-followed.
+Invariants: the key is sent only to https:// addresses and to this machine, in no error; no redirect is followed.
 
 Whether a request is sent again, and when, is decided without I/O: who performs the steps sends and waits. Invariants: a
 request is not sent again before its Retry-After; the waits of a request add up to at most `patient_s`; an error that

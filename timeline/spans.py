@@ -1,8 +1,7 @@
 """Reads from an execution's history alone, AWS's or ours, what each lane did and when.
 
 A history is GetExecutionHistory's list: each event has `id`, `previousEventId`, `type`, `timestamp` and the details of
-its type. It shows no connections: a running Task may still be connecting. Invariant: rows are in the order of the
-history.
+its type. It shows no connections: a running Task may still be connecting. Rows are in its order.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

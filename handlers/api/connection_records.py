@@ -10,8 +10,7 @@ Lambda must have ended its function, or once that function has made another conn
     nothing more                            unheard: a function that runs is never called killed
     12:15:20                                over: "unrecorded", because its end was never written
 
-Invariant: the state of a connection follows only from the records and the instant; one that may still run is never
-over.
+Invariant: the state of a connection follows only from the records and the instant; one that may run is never over.
 """
 
 from __future__ import annotations

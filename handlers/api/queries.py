@@ -79,8 +79,7 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The allowed parameters of one list: the pattern of a place, and the same in words; the usual and the greatest
-    limit.
+    """The allowed parameters of one list: the pattern of a place, also in words; the usual and the greatest limit.
 
     `is_timed` is whether entries have a time by which they can be chosen, `orders` are those besides the usual one.
     """

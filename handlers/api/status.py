@@ -1,5 +1,4 @@
-"""Builds what `GET /connections/{streamId}` shows, and a page of all streams, each with the most important part of
-that.
+"""Builds what `GET /connections/{streamId}` shows, and a page of all streams, each with the main part of that.
 
 It has only the records of the control table. It cannot ask whether an execution or a function still runs; it knows only
 for how long neither has written anything. Invariants: the answer follows only from the records and the instant; nothing

@@ -8,8 +8,7 @@ before it, and nothing comes before it later. An arrival names the sinks that to
 
 An arrival is an item of the delivery table: the stream's id, and `arrival#<number>`. Invariants: a stream's numbers
 grow, even after all of them have expired; `before` is the number of the preceding one, or of none; what one call
-brought is noted once, unless another call noted something in between; a sink that has taken an arrival has taken all
-before it.
+brought is noted once, unless another call noted something in between; a sink that has taken one has taken all before.
 """
 
 import json

@@ -1,8 +1,7 @@
 """Sends messages of one stream to one sink as the sink's promises allow, and returns the outcome of each.
 
-Pure except for `send`. Invariants: if a sink keeps an order, no message is sent before all earlier ones were taken
-or are known to be poison; each message has one outcome; a batch keeps the sink's limits; at most PARALLEL requests are
-under way.
+Pure except for `send`. Invariants: if a sink keeps an order, no message is sent before all earlier ones were taken or
+are known to be poison; each message has one outcome; a batch keeps the sink's limits; at most PARALLEL requests run.
 """
 
 from collections import deque

@@ -1,5 +1,4 @@
-"""Carries out a step of an application: makes rounds until all streams are as wanted, the rounds are used up, or it is
-late.
+"""Carries out a step of an application: makes rounds until all streams are as wanted, no round is left, or it is late.
 
 A round walks once, in the order of the ids, a hundred streams at a time. The first acts on each stream that is not as
 wanted; later ones check the results, and act again if a request was refused. `request_pacing.py` decides when a request

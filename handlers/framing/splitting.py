@@ -111,8 +111,7 @@ class Split:
     def key_of_whole(self, key: Rule) -> Rule:
         """Returns the rule for a frame that is stored whole: never one that names only its first element.
 
-        If that element were stored already, the whole frame would count as a duplicate, and its other elements would be
-        lost.
+        If that element were stored already, the whole frame would count as a duplicate, and its others would be lost.
         """
         return "hash" if not isinstance(key, str) and self._leads_into_element(key) else key
 

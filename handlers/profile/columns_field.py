@@ -2,8 +2,7 @@
 
     columns = { price = "$.p", side = "$.S", count = { path = "$.n", type = "int64" } }
 
-The function that connects does not use them. Invariant: a `Column` that is returned without a note in `Fields` is
-valid.
+The function that connects does not use them. Invariant: a `Column` returned without a note in `Fields` is valid.
 """
 
 import re

@@ -1,5 +1,4 @@
-"""Parses the profile's field `ticket`: one request before each opening, whose answer fills placeholders of what
-follows.
+"""Parses the profile's field `ticket`: one request before each opening, whose answer fills placeholders.
 
     ticket = { address = "https://api.example/listen-key", path = "$.listenKey" }           {ticket}
     ticket = { address = "…", places = { id = { header = "Mcp-Session-Id" } } }             {ticket.id}

@@ -1,5 +1,4 @@
-"""Parses the profile's field `tls`: the authority that signs the upstream's certificate, and the certificate that we
-show.
+"""Parses the profile's field `tls`: the authority of the upstream's certificate, and the certificate that we show.
 
     tls = { ca = "${secret:cluster-ca}", certificate = "${secret:client:crt}", key = "${secret:client:key}" }
 

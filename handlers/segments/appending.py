@@ -1,5 +1,4 @@
-"""Decides how a writer appends events to a stream's log: each once and in order, even if others append at the same
-time.
+"""Decides how a writer appends events to a stream's log: each once and in order, even if others append too.
 
 A log consists of segments with consecutive numbers. A segment is written once and never changed: the store takes it
 only if its number is free. So a writer that gets a number has read everything before it. One conditional write stores

@@ -231,8 +231,7 @@ def dead_letter_mark(item: Item, reason: str) -> Item:
 def to_stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> StoredEvent:
     """Returns the event of an item; `fetch` is called only if an object has the body.
 
-    A body of more than `most_bytes` is left out, before it is unpacked. Raises StoreUnavailable if this version cannot
-    read the item.
+    A body of more than `most_bytes` is left out, before it is unpacked. Raises StoreUnavailable for an unreadable item.
     """
     name = f"the event at {place_of(item)}"
     typed_values.check_layout(item, name)

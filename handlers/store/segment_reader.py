@@ -34,8 +34,7 @@ HEAD = ("SK", "fence", "first", "at_ms", "keys", "bodies", *_OF_CURSOR, "layout"
 def log_start_number(layout: Layout) -> int:
     """Returns the number after which the log begins of a stream that changed to one.
 
-    It makes all positions in the log greater than those of the items, with as many digits, and none looks like an
-    instant.
+    It makes all positions in the log greater than those of the items, with as many digits; none looks like an instant.
     """
     return 10**14 + layout.since_ms
 

@@ -1,5 +1,4 @@
-"""Knows when this process last ran: it may stand still, because a signal stopped it, it got no CPU, or its host was
-suspended.
+"""Knows when this process last ran: it may stand still, by a signal, for lack of CPU, or in a suspended host.
 
 A process that stands still does not notice a close. Whatever it finds when it runs again may have happened at any time
 since it last ran, so only the time until then counts as good:

@@ -39,8 +39,7 @@ FORMS = "a stage, STAGE@REGION, STAGE/EVENTS,CONTROL for other tables of it, or 
 
 @dataclass(frozen=True)
 class Place:
-    """The tables, the bucket, and the machine that starts streams ("" for named tables); `name` is as the user typed
-    it.
+    """The tables, the bucket, and the machine that starts streams ("" for named tables); `name` is as typed.
 
         prod                         the stage, in the region of the environment
         prod@eu-west-1               the stage in another region

@@ -57,8 +57,7 @@ _CLAIM = (
 class QueueStrategy:
     """The queue of one stream, its table, and the functions that its messages start.
 
-    `writes` counts the requests to DynamoDB; a failed condition costs the same. `functions_started` counts
-    the functions.
+    `writes` counts the requests to DynamoDB; a failed one costs the same. `functions_started` counts the functions.
     """
 
     def __init__(self, world: StrategyWorld, copies: float = COPIED_SHARE, retention_s: int = RETENTION_S) -> None:

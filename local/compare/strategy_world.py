@@ -169,8 +169,7 @@ HEADS = ("strategy", "gaps", "gap s", "lost", "$ a month")
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """A runtime whose functions live for at most `most_s`. `instances` run all the time; otherwise `vcpus` are paid by
-    time.
+    """A runtime whose functions live for at most `most_s`. `instances` run all the time; else `vcpus` are paid by time.
 
     Longer lifetimes were never tried on AWS: the comparison uses the strategies and latencies of functions, with
     another limit and another price of their time. Invariant: every limit and price is in prices.toml, with its sources

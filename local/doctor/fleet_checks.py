@@ -135,9 +135,7 @@ def _default_quota(key: str) -> float:
 
 
 def _check_encryption_price(deployed: DeployedStage, facts: Facts, held: int, prices: Prices) -> Iterator[Finding]:
-    """Yields the monthly cost of the tables' keys. A key is yours if the template names it; AWS's own has no monthly
-    price.
-    """
+    """Yields the monthly cost of the tables' keys. A key is yours if the template names it; AWS's own has no price."""
     tables = [(one, facts["tables"][one.key]["table"]) for one in deployed.of_type(account_facts.TABLE)]
     told = [(one, table["Table"].get("SSEDescription", {})) for one, table in tables if not isinstance(table, NoAnswer)]
     encrypted = [(one, sse) for one, sse in told if sse.get("SSEType") == "KMS"]

@@ -170,9 +170,7 @@ def _mark_by_name(frame: Frame) -> str:
 
 
 def _marks_of_repeated(frames: list[Frame]) -> dict[str, str]:
-    """The marks of bodies that repeat and lack the place that is different in all others, by body; {} if one has no
-    mark.
-    """
+    """The marks of bodies that repeat and lack the place that differs in all others, by body; {} if one has no mark."""
     times = Counter(str(frame.data) for frame in frames)
     bodies = {str(frame.data): parse_json(frame.data) for frame in frames}
     events = [body for text, body in bodies.items() if times[text] == 1]

@@ -1,7 +1,6 @@
 """Reads profile files, and checks whether a stream can be started from them on this machine.
 
-Invariant: the rules and the files are those of the function, so it accepts the id and the profile of every stream that
-passes.
+Invariant: the rules and the files are those of the function, so it accepts the id and the profile of what passes.
 """
 
 import contextlib

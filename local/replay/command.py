@@ -72,8 +72,7 @@ class ExecutionRun:
 class ReplayResult:
     """The result of a replay; times are milliseconds from the start of the first execution.
 
-    `transitions` are those of all executions, `history_events` those of the longest; `status` and `error` are the
-    last's.
+    `transitions` are those of all executions, `history_events` those of the longest; `status`, `error` the last's.
     """
 
     rows: list[spans.Row]

@@ -204,8 +204,7 @@ class Plan:
 
 
 def limit_met_first(limits_of: Callable[[int], Sequence[Limit]], streams: int) -> tuple[Limit, int]:
-    """Returns the limit that these streams, or more or fewer of them, meet first, and the number of streams that meets
-    it.
+    """Returns the limit that these streams, or more or fewer, meet first, and the number of streams that meets it.
 
     A full group is followed by another one. The busiest second of a thousand streams is less than a thousand times that
     of one, so the limits are computed again for the number found. `limits_of` returns the limits of a number of

@@ -55,8 +55,7 @@ class Shard:
 class ShardPositions:
     """How far each shard was delivered, in a file.
 
-    If the server of the streams forgets them when it ends (ministack), the file is removed, because numbers begin
-    again.
+    If the server of the streams forgets them when it ends (ministack), the file is removed, as numbers begin again.
     """
 
     def __init__(self, file: Path, *, is_kept: bool = True) -> None:
@@ -202,9 +201,7 @@ class EventSourceMapping:
         return len(records)
 
     async def _read(self, shard: Shard) -> tuple[list[Record], bool]:
-        """Returns as `TableStream.records` does, from the saved position, or from the oldest record if that is
-        forgotten.
-        """
+        """Returns as `TableStream.records` does, from the saved position, or the oldest record if that is forgotten."""
         after = self._places.get(shard)
         if (place := (shard.stream_and_id, after)) not in self._forgotten:
             try:
@@ -237,9 +234,7 @@ class EventSourceMapping:
         return answer.function_error is None
 
     async def sweep(self) -> None:
-        """Calls the function by its schedule until it is cancelled; the function then also delivers what an earlier run
-        left.
-        """
+        """Calls the function by its schedule until it is cancelled; it then also delivers what an earlier run left."""
         while True:
             await asyncio.sleep(SWEEP_S)
             with contextlib.suppress(UnknownFunction, TooManyRequests):

@@ -68,11 +68,9 @@ def is_stopped(lease: Lease, opening: Opening) -> bool:
 
 
 class StreamRecovery:
-    """Recovers the streams of one run; `control` returns the client and the name of the control table, `say` prints a
-    line.
+    """Recovers the streams of one run; `control` returns the client and name of the control table, `say` prints.
 
-    If it `shares_tables`, leases may name other services' executions, so only streams with an execution of this service
-    are watched.
+    If it `shares_tables`, leases may name other services' executions, so only streams of this service are watched.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
 """The verb `list`: all streams that were ever started, the worst first; those that share a function come last.
 
-As JSON the streams are in the order of their ids, and printed as they arrive; for a person all are read before one is
-shown.
+As JSON the streams are in the order of their ids, and printed as they arrive; for a person all are read first.
 """
 
 import argparse

@@ -1,5 +1,4 @@
-"""Sends to a data stream of Kinesis: an event is a record, and its stream's id the partition key, which keeps the
-order.
+"""Sends to a data stream of Kinesis: an event is a record, its stream's id the partition key, which keeps order.
 
 Kinesis drops no duplicates; receivers recognize them by the record's `key`. Source: PutRecords in the Kinesis API
 reference ("A record that is unsuccessfully processed ..." does not stop those behind it).

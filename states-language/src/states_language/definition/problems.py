@@ -57,8 +57,7 @@ def problems(
 ) -> list[DefinitionError]:
     """Return a definition's problems in the order in which `load` meets them: the first `most` of them, at most MOST.
 
-    The other arguments are those of `load`. Each problem takes another call of `load`; a source that cannot be read has
-    one.
+    The other arguments are those of `load`. Each problem takes another call of `load`; an unreadable source has one.
     """
     try:
         definition = copy_as_json(source) if deployed else read_definition(source, substitutions, machine)

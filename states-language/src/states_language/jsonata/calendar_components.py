@@ -46,8 +46,7 @@ def date_of(millis: float) -> tuple[int, int, int]:
 
 
 def component(millis: float, sign: str) -> float:
-    """Return a component of an instant by its letter in a picture (XPath 3.1, 9.8.4), X and x for a week's own year
-    and month."""
+    """Return a component of an instant by its letter (XPath 3.1, 9.8.4), X and x for a week's own year and month."""
     if math.isnan(millis):
         return math.nan
     time = int(millis % MS_OF_DAY)

@@ -1,7 +1,6 @@
 """Answers requests of the Step Functions API, JSON 1.0, as boto3 and the AWS command line send them.
 
-Invariant: an unknown action or a bad request gets an error that the SDK raises by AWS's name; nothing in a request
-causes a 500.
+Invariant: an unknown action or a bad request gets an error that the SDK raises by AWS's name, never a 500.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Answers the actions on activities (create, describe, list, delete, take work) and on the tokens of Tasks.
 
-Invariant: an unknown token, or one whose Task is over, gets AWS's own error. Source: the AWS Step Functions API
-reference.
+Invariant: an unknown token, or one whose Task is over, gets AWS's own error. Source: Step Functions' API reference.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
 """Answers the actions on versions and aliases of state machines.
 
-Source: their pages in the AWS Step Functions API reference. Invariant: a version is never deleted while an alias leads
-to it.
+Source: their pages in Step Functions' API reference. Invariant: a version is never deleted while an alias leads to it.
 """
 
 import time

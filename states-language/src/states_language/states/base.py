@@ -187,8 +187,7 @@ class DynamicField:
     name: that of the field that is present. value: the fixed value, None for another. kind: the type that an
     expression's value must have.
 
-    In JSONPath the path has a field of its own, whose name ends in Path; in JSONata the field itself has the
-    expression.
+    In JSONPath the path has a field of its own, whose name ends in Path; in JSONata it has the expression.
     """
 
     value: Any = None

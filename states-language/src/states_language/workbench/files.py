@@ -71,8 +71,7 @@ class Host:
 def read_definition_file(path: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Return the definition in a file, its variables filled in.
 
-    Raises Mistake if the file does not exist or names an unknown variable, DefinitionError if it is not a
-    definition.
+    Raises Mistake if the file does not exist or names an unknown variable, DefinitionError for no definition.
     """
     if path.is_dir() or not os.access(path, os.R_OK):
         wrong = "is a folder" if path.is_dir() else "may not be read" if path.exists() else "does not exist"
