@@ -27,9 +27,8 @@ from handlers.connection.gap_record import Gap, Repair
 from handlers.errors import InvalidRequest
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
-from handlers.repair.fetching import OwnTokens
 from handlers.repair.function import dry_run, repair_streams
-from handlers.repair.gap_ports import Deps
+from handlers.repair.gap_ports import Deps, OwnTokens
 from handlers.repair.work import RepairWork
 from handlers.run.deployed_profiles import read_profile
 from handlers.run.group_ports import perform_needs

@@ -15,21 +15,86 @@ from typing import Any
 
 from handlers.aws.eks_tokens import sign_cluster_token
 from handlers.aws.secret_values import SecretValues
+from handlers.connection.conversation import Conversation
+from handlers.connection.effects import Effect, Send
+from handlers.connection.ends import End
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.opening_steps import Tokens
 from handlers.framing.events import parse_json
-from handlers.framing.frames import Decoder, Frame, FramingError, as_frames
+from handlers.framing.frames import Decoded, Decoder, Frame, FramingError, as_frames
+from handlers.framing.websocket import encoded_frame
 from handlers.profile.addresses import with_query
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Secrets
 from handlers.profile.tls_field import Trust
 from handlers.profile.upstream_requests import request_of
-from handlers.run.ports import preparation_of
+from handlers.run.ports import preparation_of, random_mask
 from handlers.upstream.reader import Upstream
 from local import stages
 from local.profiles.profile_files import to_toml
-from local.profiles.socket_conversation import SocketConversation
+
+
+class SocketConversation:
+    """The conversation on the WebSocket of a trial or a probe, as a function holds it: first messages, pings, the
+    close. For a stream that is no socket it sends nothing.
+    """
+
+    def __init__(self, profile: Profile, stream_id: str, secrets: Secrets, upstream: Upstream) -> None:
+        self._talk = Conversation(profile, stream_id, secrets) if profile.is_socket else None
+        self._upstream = upstream
+
+    def begin(self, answer: Opened, decoder: Decoder, cursor: str | None) -> None:
+        """Sends the first messages, to resume behind the cursor."""
+        decoder.take_headers(answer.headers)
+        if self._talk is not None:
+            self._send(self._talk.begin(_now_ms(), cursor, answer.places))
+
+    @property
+    def missing_answer(self) -> str:
+        """Describes the first message that has no answer yet, and what came instead; "" if none is awaited."""
+        return (
+            f"still no answer to {self._talk.awaited_message}"
+            if self._talk is not None and self._talk.awaited_message
+            else ""
+        )
+
+    def wait_s(self, left_s: float) -> float:
+        """Returns how long to wait for the next input, at most `left_s`."""
+        due_ms = None if self._talk is None else self._talk.due_ms
+        return left_s if due_ms is None else min(left_s, max(0.0, (due_ms - _now_ms()) / 1000))
+
+    def take_frames(
+        self, decoded: Decoded, decoder: Decoder, failure: FramingError | None
+    ) -> tuple[Decoded, End | None]:
+        """Returns the input that counts by now, and the end of the connection if there is one."""
+        if self._talk is None:
+            return decoded, None
+        said, counted, end = self._talk.take_frames(_now_ms(), decoded, decoder, failure)
+        self._send(said)
+        return (counted if self._talk.is_connected else ()), end
+
+    def send_due(self) -> End | None:
+        """Sends the messages that are due; returns the end of the connection if an answer has not come in time."""
+        if self._talk is None:
+            return None
+        said, end = self._talk.due_messages(_now_ms())
+        self._send(said)
+        return end
+
+    def send_close(self) -> None:
+        if self._talk is not None:
+            self._send(self._talk.closing_messages())
+
+    def _send(self, effects: list[Effect]) -> None:
+        for one in effects:
+            if isinstance(one, Send):
+                self._upstream.send(encoded_frame(one.opcode, one.payload, random_mask()))
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
 
 MOST_S = 86_400
 # This many frames, and the first bytes, are enough to judge by.

@@ -8,8 +8,8 @@ from handlers.framing.events import StreamEvent, canonical_json
 from handlers.profile.addresses import ProfileError
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
-from handlers.repair.fetching import fetch
 from handlers.repair.gap_edges import is_named
+from handlers.repair.gap_ports import fetch
 from handlers.repair.pages import BadPage, is_end, numbered, page_request
 from handlers.repair.pages import read as read_page
 from handlers.repair.walking import PATIENT_S, PATIENT_TIMES

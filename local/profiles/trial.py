@@ -42,8 +42,8 @@ from handlers.tls import check_trust
 from handlers.upstream.reader import Upstream
 from local import stages
 from local.profiles import advice, folders
+from local.profiles.address_probe import SocketConversation
 from local.profiles.profile_files import placeholders, read_profile_text, split_stream_argument
-from local.profiles.socket_conversation import SocketConversation
 from local.terminal import UserError, printable, read_port, terminal_columns, truncate, width_of
 from local.upstreams.behaviours import BEHAVIOURS
 from local.upstreams.provider_player import point_to_player, serve_providers
@@ -220,7 +220,7 @@ def _compare_with_repair(trial: Trial, stream_id: str, values_of: ValuesOf, shar
     if profile.repair is None:
         raise UserError(f"The profile {profile.name!r} has no repair: docs/repair.md explains how to give an address.")
     # Imported late, because it is rarely used.
-    from handlers.repair.fetching import OwnTokens
+    from handlers.repair.gap_ports import OwnTokens
     from local.profiles.repair_trial import compare_with_address
 
     own = profile.secrets if profile.repair.headers is None else []

@@ -52,7 +52,7 @@ class VirtualRest:
         self.refused_ms = 0  # when it last refused
 
     def fetch(self, request: UpstreamRequest) -> Fetched:
-        """Returns the answer to a request, in the form of `handlers/repair/fetching.py`."""
+        """Returns the answer to a request, in the form of `handlers/repair/gap_ports.py`."""
         ways, now_ms = self._ways, self._now_ms()
         self.asked.append(now_ms)
         self.addresses.append(request.address)

@@ -10,7 +10,7 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference
 from handlers.profile.upstream_requests import UpstreamRequest
-from handlers.repair.fetching import MOST_BYTES, OwnTokens, fetch
+from handlers.repair.gap_ports import MOST_BYTES, OwnTokens, fetch
 from handlers.repair.pages import page_request
 from local.upstreams.auth_servers import CLIENT, SECRET
 from local.upstreams.provider_player import serve_providers

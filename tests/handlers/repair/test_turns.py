@@ -8,9 +8,8 @@ import pytest
 from handlers.connection.gap_record import LOST, OPEN, REPAIRED, Gap
 from handlers.errors import StoreUnavailable
 from handlers.repair import gap_edges, walking
-from handlers.repair.fetching import MOST_S
 from handlers.repair.function import NO_PROFILE_KEPT_MS, UNREADABLE_REST_MS
-from handlers.repair.gap_ports import TURN_MS
+from handlers.repair.gap_ports import MOST_S, TURN_MS
 from handlers.repair.pages import Fetched
 from handlers.repair.work import DONE_KEPT_DAYS, MOST_STARTED, SETTLED_MS, start_due
 from handlers.store.ledger_records import gap_item
