@@ -13,7 +13,7 @@ import duckdb
 import pyarrow
 from pyarrow import parquet
 
-from bench.harness import Row, parse_options, show
+from bench.harness import Row, parse_options, say, show
 from handlers.profile.columns_field import columns_of_profile
 from local.archive import columns, run
 from streamkeeper.bulk import HOUR_MS, instant_ms
@@ -56,6 +56,7 @@ def write_day(folder: Path, events: int) -> None:
             assert trades is not None
             _write(trades.to_arrow_reader(run.ROWS), schema, part / "part-0000.parquet")
             part.rename(place)
+            say(__doc__, f"wrote {hour + 1} of 24 hours")
 
 
 def _write(batches: Any, schema: Any, path: Path) -> None:
@@ -87,6 +88,7 @@ def main(argv: list[str] | None = None) -> int:
         count = len(duckdb.execute(query).fetchall())
         taken, used = time.perf_counter() - begun, time.process_time() - cpu
         timed.append({"query": name, "rows": count, "s": round(taken, 1), "CPU s": round(used, 1)})
+        say(__doc__, timed[-1])
     return show(asked, {"archive": rows, "queries": timed})
 
 

@@ -58,7 +58,9 @@ _EXECUTION = "arn:aws:states:eu-central-1:000000000000:execution:streamkeeper-pr
 def measure(stack: Stack, streams: int, held: int, sample: int) -> Row:
     """Return the figures of a check, of a page, and of the plain way, with a table of so many streams."""
     with database(stack) as url:
+        say(__doc__, f"writes {streams} streams")
         fill(url, streams, held)
+        say(__doc__, f"checks them, reads a page, then {sample} streams one by one")
         return {"streams": streams, "held": held, **figures_of("-m", "bench.watch", "of", url, str(sample))}
 
 

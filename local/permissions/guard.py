@@ -179,13 +179,18 @@ class PermissionGuard:
 def make_guard(
     environment: Mapping[str, str], template: Mapping[str, Any], data: Path, say: Callable[[str], None]
 ) -> PermissionGuard:
-    """Returns the guard; raises UserError for a value of STREAMKEEPER_PERMISSIONS other than enforce."""
+    """Returns the guard; raises UserError as `is_enforced` does."""
+    return PermissionGuard(template if is_enforced(environment) else None, data / RECORD, say)
+
+
+def is_enforced(environment: Mapping[str, str]) -> bool:
+    """Returns whether calls are refused; raises UserError for a value of STREAMKEEPER_PERMISSIONS but enforce."""
     value = environment.get(SETTING, "")
     if value not in ("", "enforce"):
         raise UserError(f"{SETTING} must be enforce, or not set, not {value!r}.")
     if value and (others := sorted(endpoint_variables(environment))):
         raise UserError(f"{SETTING} needs the embedded services: unset {others[0]}, whose service has its own roles.")
-    return PermissionGuard(template if value else None, data / RECORD, say)
+    return bool(value)
 
 
 def needs_of_task(call: TaskCall) -> list[Need]:

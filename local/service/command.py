@@ -18,7 +18,7 @@ from local.aws_endpoints import OWN_KEYS, check_endpoint_variables, needs_embedd
 from local.checkout import IS_CHECKOUT
 from local.listener import HOST, bind, port_of
 from local.metrics import export
-from local.permissions.guard import RECORD
+from local.permissions.guard import RECORD, is_enforced
 from local.profiles import folders, profile_files
 from local.service import capacity, embedded_aws, osls
 from local.service.backend import Sockets
@@ -28,7 +28,7 @@ from local.service.live_view import Screen
 from local.service.redeploy import Redeployment, delivering_profiles
 from local.stack import Route
 from local.template import REGION
-from local.terminal import read_port
+from local.terminal import UserError, read_port
 
 _FORCED = 1
 _ONE_REQUEST_S = 0.5
@@ -47,16 +47,20 @@ class Options:
 def read_options(environment: Mapping[str, str]) -> Options:
     """Returns the options, by default stage local, port 3000, folder .streamkeeper; raises UserError for a bad one."""
     port = read_port(environment)
+    data = environment.get("STREAMKEEPER_DATA") or ".streamkeeper"
+    if data.isspace():
+        raise UserError("STREAMKEEPER_DATA must be a folder, not blank.")
     # A bad endpoint or number is reported before anything is started.
     check_endpoint_variables(environment, range(port, port + 3))
     capacity.read(environment)
+    is_enforced(environment)
     listener.allowed_hosts(environment)
     export.read_target(environment)
     profile_files.check_upstreams(folders.known_profiles(environment).values(), environment)
     return Options(
         stage=environment.get("STREAMKEEPER_STAGE") or "local",
         port=port,
-        data=Path(environment.get("STREAMKEEPER_DATA") or ".streamkeeper"),
+        data=Path(data),
         profiles=folders.own_folder(environment),
     )
 

@@ -8,11 +8,12 @@ locals {
   zip        = "${var.release}/streamkeeper-${local.version}.zip"
   parameters = jsondecode(file("${var.release}/${local.template}")).Parameters
   numbers    = { for name, value in var.settings : name => try(tonumber(regex("^[0-9]+$", value)), -1) }
-  # The settings that CloudFormation would refuse. Go cannot compile the longest patterns, which are left to it.
+  # The settings that CloudFormation would refuse. Terraform's expressions take no count of counts above 1,000, so how
+  # long a list may be is left to CloudFormation.
   refused = [for name, value in var.settings : name if !try(
     contains([for one in local.parameters[name].AllowedValues : tostring(one)], value),
     local.parameters[name].MinValue <= local.numbers[name] && local.numbers[name] <= local.parameters[name].MaxValue,
-    length(regexall("^(?:${local.parameters[name].AllowedPattern})$", value)) > 0,
+    length(regexall("^(?:${replace(local.parameters[name].AllowedPattern, "/[)][{]0,[0-9]+[}]/", ")*")})$", value)) > 0,
     true,
   )]
   # A bucket with a dot in its name has no certificate under its own host.

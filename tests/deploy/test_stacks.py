@@ -154,6 +154,7 @@ def test_the_terraform_module_makes_its_example(project: Path, parameters: dict[
     """If `terraform` and its provider exist, it plans and applies to an emulator. Otherwise only the test below runs.
 
     A person can read the plan: it does not show the template. The former zip stays until the stack has the next one.
+    A plan refuses a list of sinks that CloudFormation would refuse.
     TERRAFORM_PLUGINS names a folder with the provider, if no registry of Terraform answers.
     """
     check(handed_over(project), parameters)
@@ -176,6 +177,9 @@ def test_the_terraform_module_makes_its_example(project: Path, parameters: dict[
         text = (example / "main.tf").read_text()
         (example / "main.tf").write_text(text.replace("  profiles = {\n", OTHER))
         assert planned(example) == {'aws_s3_object.profile["other"]': "create"}
+        (example / "main.tf").write_text(text.replace('ApiAuth = "iam"', 'ProfileSinks = "queue"'))
+        with pytest.raises(AssertionError, match="settings: ProfileSinks must be ARNs"):
+            planned(example)
         (example / "main.tf").write_text(text.replace('ApiAuth = "iam"', "LogApiCalls = true"))
         next((project / "release").glob("*.zip")).write_bytes(b"the next")
         stack, code = "aws_cloudformation_stack.streamkeeper", "aws_s3_object.zip"

@@ -251,6 +251,8 @@ TAKEN = "needed for the AWS endpoint, is in use; stop the process that listens t
         ({"AWS_ENDPOINT_URL_DYNAMODB": "garbage"}, "AWS_ENDPOINT_URL_DYNAMODB must be the URL of an endpoint"),
         ({"AWS_ENDPOINT_URL": "http://127.0.0.1:port"}, "AWS_ENDPOINT_URL must be the URL of an endpoint"),
         ({"STREAMKEEPER_DATA": "/dev/null/x"}, "The data folder /dev/null/x cannot be used"),
+        ({"STREAMKEEPER_PERMISSIONS": "yes"}, "STREAMKEEPER_PERMISSIONS must be enforce, or not set, not 'yes'."),
+        ({"STREAMKEEPER_DATA": " ", "STREAMKEEPER_STAGE": "none"}, "STREAMKEEPER_DATA must be a folder, not blank."),
     ],
 )
 def test_a_bad_option_is_one_sentence(
