@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote, urlencode
 from urllib.request import getproxies, proxy_bypass
 
 import urllib3
-from urllib3.exceptions import HTTPError, LocationParseError, ProxySchemeUnknown, SSLError
+from urllib3.exceptions import HTTPError, LocationParseError, ProtocolError, ProxySchemeUnknown, SSLError
 from urllib3.util import Timeout, Url, make_headers, parse_url
 
 from streamkeeper.exceptions import InvalidRequest, Refused, StreamkeeperError, Unreachable, refusal
@@ -102,7 +102,7 @@ def request_steps(request: Send, patient_s: float, *, is_known: bool = False) ->
         outcome = yield request
         if not isinstance(outcome, Reply):
             problem = outcome
-        elif not outcome.is_success:
+        elif outcome.status >= 400:
             problem = outcome.refusal
         elif (read := _json(outcome.body, request.page_of)) is not None:
             return read
@@ -166,8 +166,10 @@ class Transport:
             return Reply(response.status, headers, response.data.decode("utf-8", "replace"))
         except SSLError:
             return Unreachable(f"{self.origin} has no TLS, or a certificate that is not trusted.", may_pass=False)
-        except HTTPError:
-            return Unreachable(f"{self.origin} does not answer.", may_pass=self._answered)
+        except HTTPError as problem:
+            fault = "broke off its answer" if isinstance(problem, ProtocolError) else "does not answer"
+            proxy = " through the environment's proxy" if self._pool.proxy else ""
+            return Unreachable(f"{self.origin} {fault}{proxy}.", may_pass=self._answered)
 
     def close(self) -> None:
         """Closes the idle connections."""
