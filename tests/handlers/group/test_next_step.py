@@ -25,6 +25,7 @@ LIFE_MS = 60_000
 STAYS: Script = [(10, Opened(200))]
 DROPS: Script = [(10, Opened(200)), (1_900, Chunk(b": lives\n")), (2_000, Closed("reset"))]
 REJECTS: Script = [(10, Opened(410))]
+REFUSED: Script = [(0, Closed("refused"))]
 
 
 def event(number: int) -> Chunk:
@@ -129,8 +130,7 @@ def test_a_dropped_stream_is_connected_again_after_a_back_off() -> None:
 
 def test_failures_in_a_row_have_ever_longer_back_offs() -> None:
     """The back-offs are half of 1, 2, 4 and 5 s, then the lane's long back-off, and then the first again."""
-    refused: Script = [(0, Closed("refused"))]
-    group = Group(a=[refused] * 20)
+    group = Group(a=[REFUSED] * 20)
     group.results_until(30_000)
     times = group.opened_ms("a")
     rests = [after - before for before, after in itertools.pairwise(times)]
@@ -139,16 +139,14 @@ def test_failures_in_a_row_have_ever_longer_back_offs() -> None:
 
 def test_no_stream_is_opened_again_shortly_before_the_deadline() -> None:
     """Shortly before the deadline no stream is opened again: the newer function has more time for it."""
-    refused: Script = [(0, Closed("refused"))]
-    group = Group(a=[refused] * 40)
+    group = Group(a=[REFUSED] * 40)
     assert next_step_of(group.results_until()["a"]) == (NextStep.AGAIN, "StreamDropped")
     assert LIFE_MS - 12_000 < max(group.opened_ms("a")) < group.now_ms < LIFE_MS - 4_000
 
 
 def test_a_back_off_delays_the_end_of_a_function_by_at_most_a_second() -> None:
     """A back-off from 6 s to 11.5 s delays the end of the function after 7 s by at most a second."""
-    refused: Script = [(0, Closed("refused"))]
-    group = Group(a=[refused] * 9)
+    group = Group(a=[REFUSED] * 9)
     group.kept_until["a"] = 7_000
     assert next_step_of(group.results_until()["a"]) == (NextStep.AGAIN, "StreamDropped")
     assert 7_000 <= group.now_ms <= 8_000
@@ -156,8 +154,7 @@ def test_a_back_off_delays_the_end_of_a_function_by_at_most_a_second() -> None:
 
 def test_another_error_begins_with_its_own_first_back_off() -> None:
     """Another error begins with half of its first back-off, a 429 with the stage's delay, whatever failed before."""
-    refused: Script = [(0, Closed("refused"))]
-    group = Group(a=[refused, refused, [(0, Opened(429))], refused, STAYS])
+    group = Group(a=[REFUSED, REFUSED, [(0, Opened(429))], REFUSED, STAYS])
     group.results_until(30_000)
     rests = [after - before for before, after in itertools.pairwise(group.opened_ms("a"))]
     assert rests == [500, 1_000, 500 * DELAYS.throttle_delay_s, 500]
