@@ -1,5 +1,6 @@
 """How a group's function repeats refused writes, and which connections its heartbeats cover, on tables in memory."""
 
+from contextlib import nullcontext
 from itertools import product
 
 import pytest
@@ -110,6 +111,34 @@ def test_no_heartbeat_covers_a_connection_whose_mark_had_no_answer(client: Clien
     store.record_connection_end(STREAM)
     store.retry_releases()
     assert (record(client)["released"], record(client)["live"]) == ({"N": "1"}, heartbeat_attributes()["live"])
+
+
+@pytest.mark.parametrize("way", ["mark", "second mark", "behind", "caught up"])
+def test_no_heartbeat_covers_more_than_a_write_without_an_answer_may_show(client: Client, way: str) -> None:
+    """A write may have been made or not: no heartbeat covers more than the lag and the instant of either record."""
+    now_ms = NOW_MS
+    store = store_of(client, clock_ms=lambda: now_ms)
+
+    def shown(seen_ms: int) -> typed_values.Item:
+        live = heartbeat_attributes()["live"]["M"] | {"seen_ms": typed_values.number_value(seen_ms)}
+        return {"live": {"M": live}}
+
+    with unanswered(client, lose_answer) if way == "mark" else nullcontext():
+        store.mark_connected(STREAM, claim(store), NOW_MS, request_id=REQUEST, shown=shown(NOW_MS))
+    if way == "second mark":
+        fence = claim(store)
+        with unanswered(client, drop_request):
+            store.mark_connected(STREAM, fence, NOW_MS, request_id=REQUEST, shown=shown(NOW_MS + 5_000))
+    now_ms, covered_ms = NOW_MS + 20_000, NOW_MS + 8_000
+    with unanswered(client, drop_request) if way == "behind" else nullcontext():
+        if way in ("behind", "caught up"):
+            store.heartbeat(STREAM, 1, NOW_MS, shown(NOW_MS))
+    if way == "caught up":
+        assert store.heartbeat_at_ms() == now_ms
+        with unanswered(client, lose_answer):
+            store.heartbeat(STREAM, 1, NOW_MS, shown(now_ms))
+        now_ms, covered_ms = NOW_MS + 40_000, NOW_MS + 28_000
+    assert store.heartbeat_at_ms() == covered_ms
 
 
 def test_each_connection_of_a_stream_owes_its_own_release(client: Client) -> None:

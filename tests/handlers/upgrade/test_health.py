@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from handlers.store.typed_values import Item, instant_text, typed_item
 from handlers.upgrade.health import Limits, State, Stream, Stretch, judge_return, judge_wave, reason_if_worse
-from handlers.upgrade.upgrade_items import MARK, Lost, loss_gap, stretches, was_ended
+from handlers.upgrade.upgrade_items import MARK, Lost, loss_gap, stretches, to_stream, was_ended
 
 LIMITS = Limits(answer_ms=60_000, away_ms=10_000, watch_ms=900_000)
 BEFORE = Stretch(length_ms=600_000, connections=1, frames=600, kept=600, memory_mb=60)
@@ -145,9 +145,13 @@ def test_only_the_newest_connections_of_a_stream_may_be_alive() -> None:
 
 @pytest.mark.parametrize(("ended_ms", "is_later"), [(999, False), (1_000, True)])
 def test_only_an_end_since_a_stream_was_asked_may_be_the_versions_fault(ended_ms: int, is_later: bool) -> None:
-    """An end counts as the version's fault only if it came after the stream was asked to hand over."""
+    """An end counts as the version's fault only if it came after the stream was asked to hand over.
+
+    A stream that ended before it was asked to go back is waited for: its start has no execution yet.
+    """
     ended = {"ending": "RenewalFailed", "ended_at": instant_text(ended_ms)}
-    assert was_ended(asked(1_000) | typed_item({"PK": "demo", **ended})) is is_later
+    item = asked(1_000) | typed_item({"PK": "demo", **ended})
+    assert (was_ended(item), to_stream(item, "", 2_000).is_ours) == (is_later, not is_later)
 
 
 def test_a_loss_ends_no_earlier_than_it_began() -> None:

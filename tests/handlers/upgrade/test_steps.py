@@ -1,6 +1,7 @@
 """Upgrades of a stage in virtual time: its machine, its steps and its records, while services fail."""
 
 import io
+from collections.abc import Callable, Mapping
 from itertools import cycle
 from typing import Any
 
@@ -14,7 +15,7 @@ from handlers.store import typed_values
 from handlers.store.control_table import Table
 from handlers.store.typed_values import read_int
 from handlers.upgrade.upgrade_items import CODE, MARK
-from handlers.upgrade.upgrade_steps import place
+from handlers.upgrade.upgrade_steps import WHOLE, place, step
 from states_language import TaskCall
 from tests.examples import examples
 from tests.handlers.upgrade.world import CONTROL, FAULTS, FAULTY_CODE, FAULTY_DEFINITION, MACHINE, Run, World
@@ -327,6 +328,41 @@ def test_a_successor_whose_start_was_lost_is_started_again() -> None:
     world = Lossy(IDS)
     assert world.upgrade() == ("Success", "")
     check(world, "Success")
+
+
+def test_a_stream_that_has_handed_over_is_not_asked_again() -> None:
+    """If a wave's step is repeated, the mark of a stream that handed over stays, or it would be judged from now on."""
+    world, marked = World(IDS[:1]), []
+    asks = {"step": "ask", "version": "2", "definition": f"{MACHINE}:1", "begin": 0, "end": WHOLE}
+    for _ in range(2):
+        step(world.work("arn:mine"), asks)
+        world.clock.run(world.clock.sleep_until(world.clock.now_ms() + 1_000))
+        world.tick()
+        marked.append(world.lease(IDS[0])[MARK])
+    assert (marked[0], len(world.runs)) == (marked[1], 2)
+
+
+def test_a_stream_that_ended_meanwhile_is_not_handed_back() -> None:
+    """A stream of no wave that has ended, or was removed, since the ids were read is left alone."""
+    inspected = []
+
+    class Ends(World):
+        def answer(self, call: Callable[..., Any], asked: Mapping[str, Any]) -> Any:
+            if call.__name__ == "batch_get_item":
+                self._put(IDS[0], {}, "execution")
+                self.tables.delete_item(TableName=CONTROL, Key=typed_values.item_key(IDS[1], "lease"))
+            return super().answer(call, asked)
+
+        def _describe_state_machine_for_execution(self, *, executionArn: str) -> Any:
+            inspected.append(executionArn)
+            return {"definition": "D1"}
+
+    world = Ends(IDS[:3])
+    world.records.begin("arn:mine", "")
+    world.records.put_aside("arn:mine", f"{MACHINE}:1")
+    back = {"step": "back", "version": "2", "stable": "1", "begin": WHOLE}
+    assert step(world.work("arn:mine"), back) == {"begin": WHOLE, "is_done": True}
+    assert inspected == [f"arn:first:{IDS[2]}"]
 
 
 def test_a_stream_that_another_execution_has_taken_since_is_not_asked() -> None:

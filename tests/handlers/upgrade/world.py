@@ -158,16 +158,19 @@ class World:
         self.steps.append(event["step"])
         if self.aborts_ms and self.clock.now_ms() - self.start_ms >= self.aborts_ms:
             self.records.abort(event["execution"])
-        clients = Clients(self.aws, self.aws, "manager", MACHINE, lambda: None)
-        records = UpgradeRecords(self.dynamodb, CONTROL, EVENTS)
-        work = Work(records, clients, event["execution"], self.clock.now_ms, self.is_late)
         try:
-            return json.loads(json.dumps(step(work, event)))
+            return json.loads(json.dumps(step(self.work(event["execution"]), event)))
         except Killed:
             raise TaskFailure("Sandbox.Timedout", "killed") from None
         except Exception as problem:
             cause = {"errorMessage": str(problem), "errorType": type(problem).__name__}
             raise TaskFailure(cause["errorType"], json.dumps(cause)) from None
+
+    def work(self, execution: str) -> Work:
+        """Return the steps of this upgrade."""
+        clients = Clients(self.aws, self.aws, "manager", MACHINE, lambda: None)
+        records = UpgradeRecords(self.dynamodb, CONTROL, EVENTS)
+        return Work(records, clients, execution, self.clock.now_ms, self.is_late)
 
     def answer(self, call: Callable[..., Any], asked: Mapping[str, Any]) -> Any:
         """Decide what happens to a request."""
