@@ -17,8 +17,7 @@ from aws_lambda_powertools import Logger
 from handlers.api import status
 from handlers.api.answers import to_iso
 from handlers.api.last_error import Retries
-from handlers.aws.clients import boto3_client, dynamodb
-from handlers.aws.lambda_environment import TimedContext, now_ms, plain_aws
+from handlers.aws.lambda_environment import TimedContext, boto3_client, dynamodb, now_ms, plain_aws
 from handlers.connection.lease import LEASE_TTL_READS
 from handlers.fleet.fleet_records import FleetRecords
 from handlers.fleet.fleet_steps import Ports, Round, step

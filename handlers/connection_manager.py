@@ -15,8 +15,16 @@ from typing import Any, Protocol
 from aws_lambda_powertools import Logger
 
 from handlers import errors
-from handlers.aws.clients import boto3_client, bucket, dynamodb, functions, queue
-from handlers.aws.lambda_environment import TimedContext, now_ms, plain_aws
+from handlers.aws.lambda_environment import (
+    TimedContext,
+    boto3_client,
+    bucket,
+    dynamodb,
+    functions,
+    now_ms,
+    plain_aws,
+    queue,
+)
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.failures import STUCK_AFTER

@@ -23,10 +23,9 @@ from typing import Any
 
 from aws_lambda_powertools import Logger
 
-from handlers.aws import clients
-from handlers.aws.clients import boto3_client, dynamodb
+from handlers.aws import lambda_environment
 from handlers.aws.error_translation import translate_errors
-from handlers.aws.lambda_environment import TimedContext, now_ms, plain_aws
+from handlers.aws.lambda_environment import TimedContext, boto3_client, dynamodb, now_ms, plain_aws
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import LOG, Order
 from handlers.deliver.arrivals import Arrivals
@@ -68,7 +67,7 @@ logger = Logger()
 settings = DeliverySettings.load(os.environ)
 plain = plain_aws(os.environ)
 client = dynamodb(plain, tries=TRIES)
-functions = clients.functions(plain, read_timeout_s=CALL_S)
+functions = lambda_environment.functions(plain, read_timeout_s=CALL_S)
 secrets = SecretValues(boto3_client, settings.secrets_prefix)
 table, events = Table(client, settings.delivery_table), Table(client, settings.events_table)
 arrivals = Arrivals(table)
@@ -76,7 +75,7 @@ streams = StreamRecords(client, settings.control_table, settings.events_table)
 reader = EventReader(client, settings.events_table, lambda _key: None)
 profiles = Profiles(
     settings,
-    functools.cache(lambda: clients.bucket(plain, tries=TRIES)),
+    functools.cache(lambda: lambda_environment.bucket(plain, tries=TRIES)),
     lambda: boto3_client("s3", TRIES),
     logger.warning,
 )

@@ -18,10 +18,9 @@ from aws_lambda_powertools import Logger
 
 from handlers.api.answers import to_iso
 from handlers.api.figures import repair_json
-from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.eks_tokens import sign_cluster_token
 from handlers.aws.error_translation import translate_errors
-from handlers.aws.lambda_environment import TimedContext, now_ms, plain_aws
+from handlers.aws.lambda_environment import TimedContext, boto3_client, dynamodb, now_ms, plain_aws
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.gap_record import Gap, Repair
 from handlers.errors import InvalidRequest
@@ -41,8 +40,7 @@ from handlers.store.overflow import Objects
 from handlers.store.stream_records import StreamRecords
 
 TRIES = 4
-# The function requests no more pages this long before Lambda would end it: fetching and storing a page may take half a
-# minute.
+# The function requests no more pages this long before Lambda would end it: a page may take half a minute.
 MARGIN_MS = 45_000
 
 logger = Logger()

@@ -12,9 +12,8 @@ from typing import Any
 
 from aws_lambda_powertools import Logger
 
-from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.executions import Pace
-from handlers.aws.lambda_environment import TimedContext, now_ms, plain_aws
+from handlers.aws.lambda_environment import TimedContext, boto3_client, dynamodb, now_ms, plain_aws
 from handlers.settings import UpgradeSettings
 from handlers.upgrade.deployed_versions import Clients
 from handlers.upgrade.upgrade_records import UpgradeRecords

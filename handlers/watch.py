@@ -23,11 +23,10 @@ from aws_lambda_powertools.metrics import MetricUnit
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.api.verdict import away_words as away_words
-from handlers.aws.clients import boto3_client
-from handlers.aws.clients import dynamodb as dynamodb_client
 from handlers.aws.error_translation import describe_error
 from handlers.aws.executions import Pace
-from handlers.aws.lambda_environment import LambdaContext, plain_aws
+from handlers.aws.lambda_environment import LambdaContext, boto3_client, plain_aws
+from handlers.aws.lambda_environment import dynamodb as dynamodb_client
 from handlers.errors import StoreUnavailable
 from handlers.repair.work import RepairWork, start_due, start_repair
 from handlers.settings import WatchSettings

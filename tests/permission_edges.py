@@ -36,7 +36,7 @@ Who = tuple[str, ...]
 Line = tuple[Who, str, str, str]
 
 # They send what another module asks for.
-_TRANSPORT = ("handlers.dynamodb.", "handlers.aws.clients")
+_TRANSPORT = ("handlers.dynamodb.", "handlers.aws.lambda_environment")
 _VIRTUAL = ("GetItem", "BatchGetItem", "PutItem", "UpdateItem", "BatchExecuteStatement", "Query")
 
 _seen: dict[tuple[Who, Need], str] = {}

@@ -16,8 +16,7 @@ from handlers.api.connection_records import Records
 from handlers.api.known_profiles import KnownProfiles
 from handlers.api.last_error import Retries
 from handlers.aws import executions
-from handlers.aws.clients import boto3_client, bucket, dynamodb, functions
-from handlers.aws.lambda_environment import plain_aws
+from handlers.aws.lambda_environment import boto3_client, bucket, dynamodb, functions, plain_aws
 from handlers.connection.inputs import Layout
 from handlers.connection.lease import LEASE_TTL_READS, Lease
 from handlers.errors import StoreUnavailable

@@ -14,8 +14,8 @@ from typing import Any
 from handlers.api.answers import Problem, to_iso
 from handlers.api.control_stage import ApiCall, ControlStage
 from handlers.api.queries import FOR_EVER, TIMES, BadQuery, instant_ms, is_dry_run, parameters_of
-from handlers.aws.clients import boto3_client
 from handlers.aws.error_translation import translate_errors
+from handlers.aws.lambda_environment import boto3_client
 from handlers.repair.gap_edges import MOST_GAPS, gaps_since, incomplete_gaps, repair_again
 from handlers.repair.work import RepairWork, start_repair
 from handlers.store.ledger_records import LedgerRecords

@@ -25,8 +25,7 @@ Client = Callable[[], Any]
 HOUR_MS = 3_600_000
 # How much of the past the picture of the lanes shows.
 WINDOW_MS = HOUR_MS
-# Far more events than both lanes' last cycles have. Older states are over, except a Parallel, which is lit by a state
-# in it.
+# Far more events than both lanes' last cycles have. Older states are over; a Parallel is lit by a state in it.
 NEWEST = 500
 # How many events the page begins with.
 LATEST = 100

@@ -64,7 +64,8 @@ class Promises:
     """What a sink promises; `final` are the error codes that mean the message itself is at fault.
 
     `around_bytes` is the size of what surrounds a message in a request; `longest_ms` is how long a request may take,
-    for an AWS client with its two tries (handlers/aws/clients.py). Messages that differ in `apart` share no request.
+    for an AWS client with its two tries (handlers/aws/lambda_environment.py). Messages that differ in `apart` share no
+    request.
     """
 
     order: Order

@@ -11,8 +11,7 @@ import re
 from handlers.framing.frames import BLANK, BadFrame, Body, Decoder, FramingError, Head, text_or_bytes
 
 RS = b"\x1e"
-# A JSON string on one line; or an unclosed quote, with everything after it. Possessive, so that no text makes it
-# backtrack.
+# A JSON string on one line; or an unclosed quote, with everything after it. Possessive, so that none backtracks.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(").*', re.DOTALL)
 # How many bytes at the end of a text are searched for blanks in one step.
 TAIL_BYTES = 4096

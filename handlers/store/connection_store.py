@@ -276,7 +276,6 @@ class Store:
 
 def _is_claimed_by(lease: Lease, holder: str, after_fence: int) -> bool:
     """Returns whether `holder` made the last claim, after it had claimed `after_fence`."""
-    # A stream that left a group and joins it again starts over in the same function: its earlier connections' claims do
-    # not count.
+    # A stream that left a group and joins it again starts over in the same function: its earlier claims do not count.
     is_new = after_fence > 0 or lease.connected_token < lease.fence
     return lease.holder == holder and lease.fence > after_fence and is_new

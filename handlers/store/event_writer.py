@@ -37,8 +37,7 @@ from handlers.values import dataclass
 # A request to DynamoDB may have 16 MB, but a small function can hold only this many bytes several times.
 BATCH_BYTES = 1024 * 1024
 # How often statements are sent again if the table took none, and the delays before each time: 2.6 s together. While the
-# table takes some, the delays stay short, up to DELAYS_IN_ALL_S for one write: a connection that waits here reads no
-# lease.
+# table takes some, the delays stay short, up to DELAYS_IN_ALL_S for one write: one that waits here reads no lease.
 TRIES = 8
 DELAY_S, DELAY_MOST_S, DELAYS_IN_ALL_S = 0.025, 1.0, 5.0
 # Data, id and name of a short event have fewer characters than this together: its item is far below every limit.

@@ -21,8 +21,7 @@ from handlers.upstream.opening import RedirectRefused, open_response
 from handlers.upstream.standstill import elapsed_s
 from handlers.upstream.strict_response import BadAnswer, StrictResponse, TooSlow
 
-# How an open connection ends; the first row that fits counts: the error, the reason, the words (None for the error's
-# own).
+# How an open connection ends; the first row that fits counts: the error, the reason, the words (None: its own).
 _ENDS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str, str | None], ...] = (
     ((AddressRefused, RedirectRefused, content_codings.UnknownCoding, ProfileError), "rejected", None),
     (TooSlow, "stalled", None),

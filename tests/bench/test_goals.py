@@ -179,7 +179,7 @@ def test_three_days_cross_a_renewal_without_a_failure() -> None:
 
 def test_no_client_but_dynamodbs_is_loaded_by_a_cold_start() -> None:
     """The connection manager's modules import neither boto3 nor botocore before one of their services is needed."""
-    modules = "handlers.connection.reconnection, handlers.aws.clients, handlers.store"
+    modules = "handlers.connection.reconnection, handlers.aws.lambda_environment, handlers.store"
     code = f"import sys, {modules}; print('boto3' in sys.modules, 'botocore' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["False", "False"]

@@ -11,7 +11,7 @@ import pytest
 
 from bench.function import environment
 from bench.tables import TABLES, Tables
-from handlers.aws import clients
+from handlers.aws import lambda_environment
 from handlers.deliver.bells import Place
 from handlers.deliver.delivery_records import SinkRecords
 from handlers.store.event_items import event_item
@@ -82,10 +82,10 @@ def delivery(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     names = {"DELIVERY_TABLE": "delivery", "CONNECTION_DELIVERY": "deliver", "POWERTOOLS_LOG_LEVEL": "ERROR"}
     for name, value in environment(tmp_path, aws.url, **names).items():
         monkeypatch.setenv(name, value)
-    clients.boto3_client.cache_clear()
+    lambda_environment.boto3_client.cache_clear()
     with cold_start("handlers.delivery") as module:
         yield module
-    clients.boto3_client.cache_clear()
+    lambda_environment.boto3_client.cache_clear()
 
 
 def call(aws: Aws, delivery: ModuleType, *keys: str) -> None:
@@ -116,7 +116,7 @@ def test_noting_an_event_invokes_the_function_to_send_it(aws: Aws, delivery: Mod
 
 def test_a_slow_function_is_called_once_and_delays_no_other_sink(aws: Aws, delivery: ModuleType) -> None:
     """A slow function is called once, even if it answers later than AWS services may; the bus does not wait for it."""
-    aws.function_s = clients.READ_S + 0.5
+    aws.function_s = lambda_environment.READ_S + 0.5
     ended: list[str] = []
     answer = aws.answer
 

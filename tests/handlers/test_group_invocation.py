@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from handlers.aws.clients import dynamodb
-from handlers.aws.lambda_environment import plain_aws
+from handlers.aws.lambda_environment import dynamodb, plain_aws
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation, Report

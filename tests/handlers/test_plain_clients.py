@@ -15,8 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.aws.clients import boto3_client, bucket, dynamodb, functions, queue
-from handlers.aws.lambda_environment import PlainAws, plain_aws
+from handlers.aws.lambda_environment import PlainAws, boto3_client, bucket, dynamodb, functions, plain_aws, queue
 from handlers.aws.plain_clients import PlainLambda, PlainS3
 from handlers.dynamodb.client import DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer

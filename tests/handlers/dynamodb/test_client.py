@@ -14,8 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.aws.clients import dynamodb
-from handlers.aws.lambda_environment import PlainAws, plain_aws
+from handlers.aws.lambda_environment import PlainAws, dynamodb, plain_aws
 from handlers.dynamodb.client import DELAY_MOST_S, THROTTLED_DELAY_S, TRANSIENT_DELAY_S, DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer
 from tests.handlers.aws import EVENTS, Aws

@@ -9,8 +9,7 @@ from unittest import mock
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from handlers.aws.clients import bucket
-from handlers.aws.lambda_environment import plain_aws
+from handlers.aws.lambda_environment import bucket, plain_aws
 from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.run.profile_source import READ_AGAIN_S, Found, Profiles
 from handlers.settings import Settings

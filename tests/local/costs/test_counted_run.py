@@ -11,8 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 import handlers.run.group_function
-from handlers.aws.clients import dynamodb
-from handlers.aws.lambda_environment import PlainAws
+from handlers.aws.lambda_environment import PlainAws, dynamodb
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Chunk

@@ -71,8 +71,7 @@ class TaskPerformer:
         self._connections = connections
         self._client = client
         self._states = states
-        # Each service, and each connection of http:invoke, has threads of its own: one that hangs keeps no Task from
-        # another.
+        # Each service, and each connection of http:invoke, has threads of its own: one that hangs blocks no other.
         self._threads = defaultdict[str, ThreadPoolExecutor](lambda: ThreadPoolExecutor(_AT_ONCE, "integration"))
         self._stopping: set[asyncio.Future[Any]] = set()
         self._closed = False
