@@ -5,6 +5,8 @@
 // refuses to import what belongs to another stack.
 'use strict';
 
+const plugin = require('./plugin.cjs');
+
 // The folder in which osls puts its templates.
 const getS3EndpointForRegion = require('osls/lib/plugins/aws/utils/get-s3-endpoint-for-region');
 
@@ -113,43 +115,35 @@ async function importInto(client, stack, found, upload) {
   await cloudFormation.waitUntilStackImportComplete({ client, ...WAIT }, { StackName: stack });
 }
 
-class AdoptRetained {
-  constructor(serverless, options, { log }) {
-    this.serverless = serverless;
-    this.log = log;
-    this.hooks = { 'before:aws:deploy:deploy:updateStack': () => this.adopt() };
+async function adopt(serverless, { log }) {
+  const { CloudFormationClient } = require('@aws-sdk/client-cloudformation');
+  const { service } = serverless;
+  if (service.provider.shouldNotDeploy) return;
+  const provider = serverless.getProvider('aws');
+  const config = await provider.getAwsSdkV3Config();
+  const client = new CloudFormationClient(config);
+  const account = await provider.getAccountId();
+  const pseudo = { 'AWS::AccountId': account, 'AWS::Region': provider.getRegion() };
+  const stack = provider.naming.getStackName();
+  const owned = await ownedBy(client, stack);
+  const lookup = lookups(config, account);
+  const found = [];
+  for (const one of retained(service.provider.compiledCloudFormationTemplate, pseudo)) {
+    if (owned.has(one.id)) continue;
+    const identifier = await lookup[one.type](one.name);
+    if (identifier) found.push({ ...one, identifier });
   }
-
-  async adopt() {
-    const { CloudFormationClient } = require('@aws-sdk/client-cloudformation');
-    const { service } = this.serverless;
-    if (service.provider.shouldNotDeploy) return;
-    const provider = this.serverless.getProvider('aws');
-    const config = await provider.getAwsSdkV3Config();
-    const client = new CloudFormationClient(config);
-    const account = await provider.getAccountId();
-    const pseudo = { 'AWS::AccountId': account, 'AWS::Region': provider.getRegion() };
-    const stack = provider.naming.getStackName();
-    const owned = await ownedBy(client, stack);
-    const lookup = lookups(config, account);
-    const found = [];
-    for (const one of retained(service.provider.compiledCloudFormationTemplate, pseudo)) {
-      if (owned.has(one.id)) continue;
-      const identifier = await lookup[one.type](one.name);
-      if (identifier) found.push({ ...one, identifier });
-    }
-    if (found.length === 0) return;
-    const names = found.map(({ name }) => name).join(', ');
-    try {
-      const folder = service.package.artifactDirectoryName;
-      await importInto(client, stack, found, (text) => uploaded(provider, config, folder, text));
-    } catch (error) {
-      throw new this.serverless.classes.Error(
-        `The stack ${stack} cannot adopt what exists already (${names}): ${error.message}`);
-    }
-    this.log.notice(`Adopted what an earlier stack left: ${names}`);
+  if (found.length === 0) return;
+  const names = found.map(({ name }) => name).join(', ');
+  try {
+    const folder = service.package.artifactDirectoryName;
+    await importInto(client, stack, found, (text) => uploaded(provider, config, folder, text));
+  } catch (error) {
+    throw new serverless.classes.Error(
+      `The stack ${stack} cannot adopt what exists already (${names}): ${error.message}`);
   }
+  log.notice(`Adopted what an earlier stack left: ${names}`);
 }
 
-module.exports = AdoptRetained;
+module.exports = plugin('before:aws:deploy:deploy:updateStack', adopt);
 Object.assign(module.exports, { ownedBy, retained });

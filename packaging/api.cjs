@@ -8,6 +8,8 @@
 // (API Gateway Developer Guide, "Throttle requests to your REST APIs"). So reads do not use up the rate of POSTs.
 'use strict';
 
+const plugin = require('./plugin.cjs');
+
 const STAGE = 'ApiGatewayStage';
 const LOG = 'ApiAccessLog';
 const KEYS = ['AWS::ApiGateway::ApiKey', 'AWS::ApiGateway::UsagePlan', 'AWS::ApiGateway::UsagePlanKey'];
@@ -18,56 +20,48 @@ const FORMAT = [
   'status', 'responseLength', 'responseLatency', 'error.responseType',
 ];
 
-class Api {
-  constructor(serverless) {
-    this.serverless = serverless;
-    this.hooks = { 'before:aws:package:finalize:mergeCustomProviderResources': () => this.finish() };
-  }
-
-  finish() {
-    const { provider, custom } = this.serverless.service;
-    const resources = provider.compiledCloudFormationTemplate.Resources;
-    const byIam = custom.settings.api_auth === 'iam';
-    for (const [id, { Type: type, Properties: properties }] of Object.entries(resources)) {
-      if (type === 'AWS::ApiGateway::Method') {
-        properties.AuthorizationType = byIam ? 'AWS_IAM' : 'NONE';
-        properties.ApiKeyRequired = !byIam && !this.isPage(resources, properties.ResourceId.Ref);
-      } else if (byIam && KEYS.includes(type)) {
-        delete resources[id];
-      } else if (type === 'AWS::ApiGateway::UsagePlan') {
-        resources[id].DependsOn = STAGE;
-      }
+function finish({ service: { provider, custom } }) {
+  const resources = provider.compiledCloudFormationTemplate.Resources;
+  const byIam = custom.settings.api_auth === 'iam';
+  for (const [id, { Type: type, Properties: properties }] of Object.entries(resources)) {
+    if (type === 'AWS::ApiGateway::Method') {
+      properties.AuthorizationType = byIam ? 'AWS_IAM' : 'NONE';
+      properties.ApiKeyRequired = !byIam && !isPage(resources, properties.ResourceId.Ref);
+    } else if (byIam && KEYS.includes(type)) {
+      delete resources[id];
+    } else if (type === 'AWS::ApiGateway::UsagePlan') {
+      resources[id].DependsOn = STAGE;
     }
-    this.addStage(resources, custom);
   }
-
-  // Whether it is the resource `console`, or one below it.
-  isPage(resources, id) {
-    const { PathPart, ParentId } = resources[id]?.Properties ?? {};
-    return ParentId !== undefined
-      && ((ParentId['Fn::GetAtt'] && PathPart === 'console') || this.isPage(resources, ParentId.Ref));
-  }
-
-  addStage(resources, { settings, names }) {
-    const [deploymentId, deployment] = Object.entries(resources)
-      .find(([, one]) => one.Type === 'AWS::ApiGateway::Deployment');
-    const { RestApiId, StageName } = deployment.Properties;
-    delete deployment.Properties.StageName;
-    const { api_requests_per_s: ThrottlingRateLimit, api_burst: ThrottlingBurstLimit } = settings;
-    const every = { ResourcePath: '/*', HttpMethod: '*', ThrottlingRateLimit, ThrottlingBurstLimit };
-    const Properties = { RestApiId, StageName, DeploymentId: { Ref: deploymentId }, MethodSettings: [every] };
-    if (settings.api_access_log) {
-      resources[LOG] = {
-        Type: 'AWS::Logs::LogGroup',
-        Properties: { LogGroupName: names.api_log, RetentionInDays: settings.log_retention_days },
-      };
-      const fields = FORMAT.map((name) => `"${name}":"$context.${name}"`);
-      // A log group's own ARN ends in ":*", which a stage does not accept.
-      const arn = `arn:\${AWS::Partition}:logs:\${AWS::Region}:\${AWS::AccountId}:log-group:\${${LOG}}`;
-      Properties.AccessLogSetting = { DestinationArn: { 'Fn::Sub': arn }, Format: `{${fields.join(',')}}` };
-    }
-    resources[STAGE] = { Type: 'AWS::ApiGateway::Stage', Properties };
-  }
+  addStage(resources, custom);
 }
 
-module.exports = Api;
+// Whether it is the resource `console`, or one below it.
+function isPage(resources, id) {
+  const { PathPart, ParentId } = resources[id]?.Properties ?? {};
+  return ParentId !== undefined
+    && ((ParentId['Fn::GetAtt'] && PathPart === 'console') || isPage(resources, ParentId.Ref));
+}
+
+function addStage(resources, { settings, names }) {
+  const [deploymentId, deployment] = Object.entries(resources)
+    .find(([, one]) => one.Type === 'AWS::ApiGateway::Deployment');
+  const { RestApiId, StageName } = deployment.Properties;
+  delete deployment.Properties.StageName;
+  const { api_requests_per_s: ThrottlingRateLimit, api_burst: ThrottlingBurstLimit } = settings;
+  const every = { ResourcePath: '/*', HttpMethod: '*', ThrottlingRateLimit, ThrottlingBurstLimit };
+  const Properties = { RestApiId, StageName, DeploymentId: { Ref: deploymentId }, MethodSettings: [every] };
+  if (settings.api_access_log) {
+    resources[LOG] = {
+      Type: 'AWS::Logs::LogGroup',
+      Properties: { LogGroupName: names.api_log, RetentionInDays: settings.log_retention_days },
+    };
+    const fields = FORMAT.map((name) => `"${name}":"$context.${name}"`);
+    // A log group's own ARN ends in ":*", which a stage does not accept.
+    const arn = `arn:\${AWS::Partition}:logs:\${AWS::Region}:\${AWS::AccountId}:log-group:\${${LOG}}`;
+    Properties.AccessLogSetting = { DestinationArn: { 'Fn::Sub': arn }, Format: `{${fields.join(',')}}` };
+  }
+  resources[STAGE] = { Type: 'AWS::ApiGateway::Stage', Properties };
+}
+
+module.exports = plugin('before:aws:package:finalize:mergeCustomProviderResources', finish);

@@ -4,14 +4,11 @@
 'use strict';
 
 const { createRequire } = require('node:module');
+const plugin = require('./plugin.cjs');
 
 const VALIDATOR = 'asl-validator';
 
-module.exports = class CheckMachines {
-  constructor(serverless) {
-    this.hooks = { 'before:package:compileFunctions': () => check(serverless) };
-  }
-};
+module.exports = plugin('before:package:compileFunctions', check);
 module.exports.validate = validate;
 
 function check({ configurationInput, classes }) {

@@ -6,6 +6,7 @@
 'use strict';
 
 const Ajv = require('ajv');
+const plugin = require('./plugin.cjs');
 const { definitions } = require('../env/profile.schema.json');
 const { LIMITS } = require('./aws-limits.cjs');
 const { allow, named } = require('./resources/roles.cjs');
@@ -175,49 +176,42 @@ function wrongBucket({ profile_sinks: sinks, profiles_bucket: bucket }) {
   return "profile_sinks is for the profiles of a bucket: name it in profiles_bucket, or set profile_sinks to ''.";
 }
 
-class Delivery {
-  constructor(serverless) {
-    this.serverless = serverless;
-    this.hooks = { 'before:package:cleanup': () => this.add() };
+function add(serverless) {
+  const { custom, functions, resources } = serverless.service;
+  const stage = serverless.getProvider('aws').getStage();
+  // On a laptop the run itself reports this, and the sinks of profiles besides these may be any (osls.py).
+  const isRun = NEVER_DEPLOYED.includes(stage) || process.env.STREAMKEEPER_ANY_SINKS;
+  for (const name of isRun ? [] : choose(stage, custom.upstreams).shipped) {
+    const wrong = wrongSink(name, table(name, stage));
+    if (wrong !== null) throw new serverless.classes.Error(wrong);
   }
-
-  add() {
-    const { custom, functions, resources } = this.serverless.service;
-    const stage = this.serverless.getProvider('aws').getStage();
-    // On a laptop the run itself reports this, and the sinks of profiles besides these may be any (osls.py).
-    const isRun = NEVER_DEPLOYED.includes(stage) || process.env.STREAMKEEPER_ANY_SINKS;
-    for (const name of isRun ? [] : choose(stage, custom.upstreams).shipped) {
-      const wrong = wrongSink(name, table(name, stage));
-      if (wrong !== null) throw new this.serverless.classes.Error(wrong);
-    }
-    const wrong = wrongBucket(custom.settings);
-    // A release is also packaged without each of its settings.
-    if (wrong !== null && !process.env.STREAMKEEPER_TEMPLATE_ONLY) throw new this.serverless.classes.Error(wrong);
-    const { names, sinks } = delivering(stage, custom.upstreams);
-    const { profile_sinks: ofBucket } = custom.settings;
-    if (names.length === 0 && ofBucket === '') return;
-    const { DeliveryMapping: mapping, ConnectionDeliveryRole: role } = custom.delivery;
-    functions[FUNCTION] = custom.delivery_function;
-    // While events wait it calls itself again and again. If botocore sends the calls, as in China, Lambda would take
-    // them for a runaway loop after sixteen ("Use Lambda recursive loop detection to prevent infinite loops").
-    resources.extensions.ConnectionDeliveryLambdaFunction = { Properties: { RecursiveLoop: 'Allow' } };
-    const all = resources.Resources;
-    all.EventsTable.Properties.StreamSpecification = { StreamViewType: 'NEW_IMAGE' };
-    const patterns = (ofBucket === '' ? filters(names) : [WRITTEN]).map((one) => ({ Pattern: JSON.stringify(one) }));
-    mapping.Properties.FilterCriteria = { Filters: patterns };
-    role.Properties.Policies[0].PolicyDocument.Statement.push(
-      ...statements(sinks, custom.names.secrets), ...statementsOfBucket(ofBucket, custom.names.secrets),
-    );
-    const { DELIVERY_TABLE, CONNECTION_DELIVERY } = functions[FUNCTION].environment;
-    Object.assign(functions.connectionControl.environment, { DELIVERY_TABLE, CONNECTION_DELIVERY });
-    all.ConnectionControlRole.Properties.Policies[0].PolicyDocument.Statement.push(
-      allow('dynamodb', 'Query', { 'Fn::GetAtt': ['DeliveryTable', 'Arn'] }),
-      allow('lambda', 'InvokeFunction', named('lambda', `function:${CONNECTION_DELIVERY}`)),
-    );
-    Object.assign(all, custom.delivery);
-    show(all.Dashboard.Properties.DashboardBody['Fn::Sub'], Object.keys(custom.delivery));
-  }
+  const wrong = wrongBucket(custom.settings);
+  // A release is also packaged without each of its settings.
+  if (wrong !== null && !process.env.STREAMKEEPER_TEMPLATE_ONLY) throw new serverless.classes.Error(wrong);
+  const { names, sinks } = delivering(stage, custom.upstreams);
+  const { profile_sinks: ofBucket } = custom.settings;
+  if (names.length === 0 && ofBucket === '') return;
+  const { DeliveryMapping: mapping, ConnectionDeliveryRole: role } = custom.delivery;
+  functions[FUNCTION] = custom.delivery_function;
+  // While events wait it calls itself again and again. If botocore sends the calls, as in China, Lambda would take
+  // them for a runaway loop after sixteen ("Use Lambda recursive loop detection to prevent infinite loops").
+  resources.extensions.ConnectionDeliveryLambdaFunction = { Properties: { RecursiveLoop: 'Allow' } };
+  const all = resources.Resources;
+  all.EventsTable.Properties.StreamSpecification = { StreamViewType: 'NEW_IMAGE' };
+  const patterns = (ofBucket === '' ? filters(names) : [WRITTEN]).map((one) => ({ Pattern: JSON.stringify(one) }));
+  mapping.Properties.FilterCriteria = { Filters: patterns };
+  role.Properties.Policies[0].PolicyDocument.Statement.push(
+    ...statements(sinks, custom.names.secrets), ...statementsOfBucket(ofBucket, custom.names.secrets),
+  );
+  const { DELIVERY_TABLE, CONNECTION_DELIVERY } = functions[FUNCTION].environment;
+  Object.assign(functions.connectionControl.environment, { DELIVERY_TABLE, CONNECTION_DELIVERY });
+  all.ConnectionControlRole.Properties.Policies[0].PolicyDocument.Statement.push(
+    allow('dynamodb', 'Query', { 'Fn::GetAtt': ['DeliveryTable', 'Arn'] }),
+    allow('lambda', 'InvokeFunction', named('lambda', `function:${CONNECTION_DELIVERY}`)),
+  );
+  Object.assign(all, custom.delivery);
+  show(all.Dashboard.Properties.DashboardBody['Fn::Sub'], Object.keys(custom.delivery));
 }
 
-module.exports = Delivery;
+module.exports = plugin('before:package:cleanup', add);
 Object.assign(module.exports, { filters, statements, wrongBucket, wrongSink });

@@ -2,6 +2,7 @@
 // log group, and its role the permissions. A log holds the names of states and errors, but no input or output.
 'use strict';
 
+const plugin = require('./plugin.cjs');
 const { allow } = require('./resources/roles.cjs');
 
 // The machines' roles. AWS allows these actions only on all resources.
@@ -13,13 +14,9 @@ const DELIVERY = allow(
   '*',
 );
 
-module.exports = class MachineLogs {
-  constructor(serverless) {
-    this.hooks = { 'after:aws:package:finalize:mergeCustomProviderResources': () => add(serverless.service) };
-  }
-};
+module.exports = plugin('after:aws:package:finalize:mergeCustomProviderResources', add);
 
-function add({ provider, custom }) {
+function add({ service: { provider, custom } }) {
   const resources = provider.compiledCloudFormationTemplate.Resources;
   const { machine_log_level: level, log_retention_days: days } = custom.settings;
   if (level === 'OFF') return;

@@ -3,6 +3,8 @@
 // GovCloud they begin with the partition's own name. CloudFormation's pseudo parameters do the rest of the template.
 'use strict';
 
+const plugin = require('./plugin.cjs');
+
 const PARTITIONS = [
   [/^cn-/, 'aws-cn'],
   [/^us-gov-/, 'aws-us-gov'],
@@ -18,11 +20,7 @@ function moved(value, partition) {
   return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, moved(inner, partition)]));
 }
 
-module.exports = class Partition {
-  constructor(serverless) {
-    this.hooks = { 'before:package:compileFunctions': () => write(serverless) };
-  }
-};
+module.exports = plugin('before:package:compileFunctions', write);
 
 function write({ service, configurationInput, classes }) {
   const { region } = service.provider;

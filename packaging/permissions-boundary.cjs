@@ -2,16 +2,12 @@
 // let nobody create a role. A stage without one gets none.
 'use strict';
 
-class PermissionsBoundary {
-  constructor(serverless) {
-    this.hooks = { 'before:package:compileFunctions': () => bind(serverless.service) };
-  }
-}
+const plugin = require('./plugin.cjs');
 
-function bind({ custom, resources }) {
+function bind({ service: { custom, resources } }) {
   const { permissions_boundary: PermissionsBoundary } = custom.settings;
   const roles = Object.values(resources.Resources).filter(({ Type }) => Type === 'AWS::IAM::Role');
   for (const role of PermissionsBoundary === '' ? [] : roles) Object.assign(role.Properties, { PermissionsBoundary });
 }
 
-module.exports = PermissionsBoundary;
+module.exports = plugin('before:package:compileFunctions', bind);

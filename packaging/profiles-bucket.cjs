@@ -4,6 +4,7 @@
 // gets none of this.
 'use strict';
 
+const plugin = require('./plugin.cjs');
 const { ONCE_IN_5_MINUTES, alarm, filter } = require('./resources/alarms.cjs');
 const { allow, sub } = require('./resources/roles.cjs');
 const { choose } = require('./shipped-profiles.cjs');
@@ -54,35 +55,28 @@ function states(first, bucket, folder, shipped) {
   };
 }
 
-class ProfilesBucket {
-  constructor(serverless) {
-    this.serverless = serverless;
-    this.hooks = { 'before:package:compileFunctions': () => this.place() };
+function place(serverless) {
+  const { service, configurationInput } = serverless;
+  const { custom, functions, resources } = service;
+  const { profiles_bucket: bucket, profiles_folder: folder } = custom.settings;
+  if (bucket === '') return;
+  const { Resources: all } = resources;
+  const give = (role, ...more) => all[role].Properties.Policies[0].PolicyDocument.Statement.push(...more);
+  for (const { environment, role } of FUNCTIONS.map((name) => functions[name]).filter((one) => one !== undefined)) {
+    Object.assign(environment, { PROFILES_BUCKET: bucket, PROFILES_FOLDER: folder });
+    // Whoever may not list the bucket is answered "forbidden" for an object that does not exist.
+    give(role, allow('s3', 'GetObject GetObjectVersion', inBucket(bucket, `/${folder}*.toml`)),
+      allow('s3', 'ListBucket ListBucketVersions', inBucket(bucket)));
   }
-
-  place() {
-    const { service, configurationInput } = this.serverless;
-    const { custom, functions, resources } = service;
-    const { profiles_bucket: bucket, profiles_folder: folder } = custom.settings;
-    if (bucket === '') return;
-    const { Resources: all } = resources;
-    const give = (role, ...more) => all[role].Properties.Policies[0].PolicyDocument.Statement.push(...more);
-    for (const { environment, role } of FUNCTIONS.map((name) => functions[name]).filter((one) => one !== undefined)) {
-      Object.assign(environment, { PROFILES_BUCKET: bucket, PROFILES_FOLDER: folder });
-      // Whoever may not list the bucket is answered "forbidden" for an object that does not exist.
-      give(role, allow('s3', 'GetObject GetObjectVersion', inBucket(bucket, `/${folder}*.toml`)),
-        allow('s3', 'ListBucket ListBucketVersions', inBucket(bucket)));
-    }
-    give('StartRole', allow('s3', 'ListBucket', inBucket(bucket)));
-    const { definition } = configurationInput.stepFunctions.stateMachines.start;
-    const { shipped } = choose(this.serverless.getProvider('aws').getStage(), custom.upstreams);
-    definition.States = { ...states(definition.StartAt, bucket, folder, shipped), ...definition.States };
-    definition.StartAt = 'Did it ship';
-    const { metrics, connection_manager: manager } = custom.names;
-    all.WrongProfilesFilter = filter(metrics, 'WrongProfiles', WRONG);
-    all.WrongProfilesAlarm = alarm(metrics, 'WrongProfiles', null, ONCE_IN_5_MINUTES,
-      `The newest version of a profile in the bucket is wrong; the log of ${manager} says why.`);
-  }
+  give('StartRole', allow('s3', 'ListBucket', inBucket(bucket)));
+  const { definition } = configurationInput.stepFunctions.stateMachines.start;
+  const { shipped } = choose(serverless.getProvider('aws').getStage(), custom.upstreams);
+  definition.States = { ...states(definition.StartAt, bucket, folder, shipped), ...definition.States };
+  definition.StartAt = 'Did it ship';
+  const { metrics, connection_manager: manager } = custom.names;
+  all.WrongProfilesFilter = filter(metrics, 'WrongProfiles', WRONG);
+  all.WrongProfilesAlarm = alarm(metrics, 'WrongProfiles', null, ONCE_IN_5_MINUTES,
+    `The newest version of a profile in the bucket is wrong; the log of ${manager} says why.`);
 }
 
-module.exports = ProfilesBucket;
+module.exports = plugin('before:package:compileFunctions', place);

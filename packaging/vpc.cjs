@@ -3,6 +3,7 @@
 // that. A stage without subnets gets none of this. docs/deploy.md#a-vpc names the endpoints that such functions need.
 'use strict';
 
+const plugin = require('./plugin.cjs');
 const { allow } = require('./resources/roles.cjs');
 
 const FUNCTIONS = ['connectionManager', 'connectionRepair', 'connectionDelivery'];
@@ -26,22 +27,14 @@ function vpcOf({ vpc_subnet_ids: subnets, vpc_security_group_ids: groups }) {
   return { subnetIds: listed(subnets), securityGroupIds: listed(groups) };
 }
 
-class Vpc {
-  constructor(serverless) {
-    this.serverless = serverless;
-    this.hooks = { 'before:package:compileFunctions': () => this.place() };
-  }
-
-  place() {
-    const { custom, functions, resources } = this.serverless.service;
-    const vpc = vpcOf(custom.settings);
-    if (vpc === undefined) return;
-    for (const one of FUNCTIONS.map((name) => functions[name]).filter((found) => found !== undefined)) {
-      one.vpc = vpc;
-      resources.Resources[one.role].Properties.Policies[0].PolicyDocument.Statement.push(STATEMENT);
-    }
+function place({ service: { custom, functions, resources } }) {
+  const vpc = vpcOf(custom.settings);
+  if (vpc === undefined) return;
+  for (const one of FUNCTIONS.map((name) => functions[name]).filter((found) => found !== undefined)) {
+    one.vpc = vpc;
+    resources.Resources[one.role].Properties.Policies[0].PolicyDocument.Statement.push(STATEMENT);
   }
 }
 
-module.exports = Vpc;
+module.exports = plugin('before:package:compileFunctions', place);
 module.exports.vpcOf = vpcOf;
