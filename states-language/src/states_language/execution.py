@@ -27,6 +27,13 @@ YEAR_S = 31_536_000
 """An execution runs for a year at most (AWS Step Functions quotas)."""
 
 
+LastEvent = tuple[str, int, dict[str, Any] | None]
+"""The type of the event that ends an execution, the id of the event before it, and its details."""
+# Ten thousand executions of a Map Run that end at once make no object each: the garbage collector would search them.
+ABORTED: LastEvent = ("ExecutionAborted", 0, {})
+TIMED_OUT: LastEvent = ("ExecutionTimedOut", 0, None)
+
+
 class Options(TypedDict, total=False):
     """What `Machine.start` takes besides `clock` and `perform`."""
 
@@ -106,9 +113,8 @@ class Execution:
             self.record.add("ExecutionRedriven", self.record.count, {"redriveCount": redriven.count})
         # "the state machine level timeout, if defined, is reset to 0" (Developer Guide, redriving executions)
         deadline_ms = min(now_ms + (timeout_s or YEAR_S) * 1000, self.started_ms + YEAR_S * 1000)
-        over = ("TIMED_OUT", "ExecutionTimedOut", 0, None, None, None)
-        self._deadline = clock.call_at(deadline_ms, lambda: self._end(*over))
-        self._last_event: tuple[str, int, dict[str, Any] | None] | None = None  # until it is added
+        self._deadline = clock.call_at(deadline_ms, lambda: self._end("TIMED_OUT", TIMED_OUT))
+        self._last_event: LastEvent | None = None  # until it is added
         self._root.work = self.create_line_task(self._run(self._root, self.input_text, self.part.get("place")))
 
     @functools.cached_property
@@ -140,8 +146,11 @@ class Execution:
     def stop(self, error: str | None = None, cause: str | None = None, *, unwinds: bool = True) -> None:
         """Abort the execution at once, unless it has ended. unwinds: whether to call `unwind` now too."""
         if self.status == "RUNNING":
-            error, cause = error and well_formed(error), cause and well_formed(cause)
-            self._end("ABORTED", "ExecutionAborted", 0, failure_details(error, cause), error, cause, unwinds=unwinds)
+            last = ABORTED
+            if error is not None or cause is not None:
+                error, cause = error and well_formed(error), cause and well_formed(cause)
+                last = ("ExecutionAborted", 0, failure_details(error, cause))
+            self._end("ABORTED", last, error, cause, unwinds=unwinds)
 
     def unwind(self) -> None:
         """Add the last event of an ended execution and release its objects: 0.2 s for ten thousand executions."""
@@ -235,10 +244,10 @@ class Execution:
             self.crash(root, problem)
         else:
             self.output, self.output_text = output, text
-            self._end("SUCCEEDED", "ExecutionSucceeded", root.last_id, payload_details("output", text), None, None)
+            self._end("SUCCEEDED", ("ExecutionSucceeded", root.last_id, payload_details("output", text)))
 
     def _fail(self, previous_id: int, error: str | None, cause: str | None) -> None:
-        self._end("FAILED", "ExecutionFailed", previous_id, failure_details(error, cause), error, cause)
+        self._end("FAILED", ("ExecutionFailed", previous_id, failure_details(error, cause)), error, cause)
 
     def complete_if_ended(self) -> None:
         """Complete `ended` once the execution and the executions of its Map Runs have ended."""
@@ -249,18 +258,16 @@ class Execution:
     def _end(
         self,
         status: str,
-        kind: str,
-        previous_id: int,
-        details: dict[str, Any] | None,
-        error: str | None,
-        cause: str | None,
+        last_event: LastEvent,
+        error: str | None = None,
+        cause: str | None = None,
         *,
         unwinds: bool = True,
     ) -> None:
         self.status, self.error, self.cause = status, error, cause
         self.stopped_ms = self.clock.now_ms()
         self._deadline.cancel()
-        self._last_event = (kind, previous_id, details)
+        self._last_event = last_event
         for run in self.map_runs:
             for execution in run.running.values():
                 execution.stop(unwinds=False)
@@ -270,7 +277,8 @@ class Execution:
     def _add_last_event(self) -> None:
         last, self._last_event = self._last_event, None
         if last is not None:
-            self.record.add(*last, at_ms=self.stopped_ms)
+            kind, previous_id, details = last
+            self.record.add(kind, previous_id, None if details is None else dict(details), at_ms=self.stopped_ms)
 
 
 def _copy_as_document(data: Any) -> Document:

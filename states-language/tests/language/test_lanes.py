@@ -1,6 +1,7 @@
 """Executions take turns on the event loop, and another process evaluates costly expressions."""
 
 import asyncio
+import gc
 import os
 import re
 import signal
@@ -155,6 +156,43 @@ def test_a_stopped_map_run_ends_at_once_and_unwinds_a_few_executions_at_a_time()
     (child,) = execution.part["place"]["within"]["run"]["executions"]
     stood = [one["part"]["place"]["state"] for one in child["part"]["place"]["within"]["run"]["executions"]]
     assert (execution.ended.done(), stood) == (True, ["W"] * 100)
+
+
+async def run_in_batches(lanes: Lanes, work: Callable[[], object], count: int, size: int = 1) -> int:
+    """Run this work so often, each run from within the one before; return how many passes of the loop it took."""
+    left, passes = count, 0
+
+    def run() -> None:
+        nonlocal left
+        work()
+        left -= 1
+        if left:
+            lanes.call_in_batches(run, size)
+
+    lanes.call_in_batches(run, size)
+    while left:
+        await asyncio.sleep(0)
+        passes += 1
+    return passes
+
+
+def test_each_pass_takes_one_large_work_though_it_calls_itself_again() -> None:
+    """Each run of such a work was followed by two, so that the last pass had thousands of them."""
+    assert asyncio.run(run_in_batches(Lanes(Pool()), lambda: None, 50, BATCH_SIZE)) == 50
+
+
+def test_young_objects_are_collected_while_as_many_old_ones_are_freed() -> None:
+    """Python counts the objects made minus those freed, so 20,000 young ones would be left for one collection."""
+    old: list[Any] = [[] for _ in range(20_000)]
+    gc.collect(1)
+    young: list[Any] = []
+
+    def end() -> None:
+        del old[-20:]
+        young.extend([] for _ in range(20))
+
+    asyncio.run(run_in_batches(Lanes(Pool()), end, 1_000))
+    assert len(gc.get_objects(generation=0)) + len(gc.get_objects(generation=1)) < 8_000
 
 
 def test_a_task_is_over_once_its_execution_is_stopped() -> None:

@@ -115,10 +115,10 @@ class StepFunctions:
     async def answer(self, action: str, body: bytes, region: str = requests.REGION) -> Response:
         """Returns the HTTP answer to a request that is signed for a region; nothing in a request makes it raise.
 
-        Others have turns while it reads a long request.
+        Others have turns while it reads a long request, or stops an execution.
         """
         answering = self._answer(action, body, region)
-        if len(body) <= SHORT:
+        if len(body) <= SHORT and action != "StopExecution":
             return await answering
         return await asyncio.get_running_loop().create_task(self.executions.lanes.run(answering))
 

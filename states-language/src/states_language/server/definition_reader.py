@@ -27,7 +27,7 @@ AWAY_S = 0.001
 """How long a thread works, and for how long it then sleeps."""
 
 
-def _pause_regularly() -> None:
+def pause_regularly() -> None:
     """Lets this thread sleep for a millisecond after each millisecond of work.
 
     On a busy machine, a thread that never sleeps loses its core while it holds Python's lock, and all others wait.
@@ -48,7 +48,7 @@ class DefinitionReader:
 
     def __init__(self) -> None:
         self._threads = {
-            size: ThreadPoolExecutor(1, f"{size} definitions", _pause_regularly) for size in ("small", "large")
+            size: ThreadPoolExecutor(1, f"{size} definitions", pause_regularly) for size in ("small", "large")
         }
         self._closed = False
 

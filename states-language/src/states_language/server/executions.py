@@ -183,6 +183,7 @@ class Executions(Registry):
     def close(self) -> None:
         """Halts every execution without a closing line, so that the next service resumes it."""
         self._closed = True
+        self._records.writer.shutdown()
         self.evaluators.close()
         for known in self._known.values():
             # The journal is closed first, so that the end of the halted execution is not in it.
@@ -277,7 +278,7 @@ class Executions(Registry):
                 known.journal.write_line(part=part)
             known.journal.write_closing(known.closing)
         if part is not None and is_large:
-            known.keeping = asyncio.create_task(asyncio.to_thread(self._records.append_part, known.path, part))
+            known.keeping = self._records.append_part(known.path, part)
         self._ended_at_ms[known.opening.arn] = stopped_ms
         # The history is on disk, so it need not stay in memory.
         known.live, known.journal = None, None

@@ -6,6 +6,7 @@ starts. A full disk ends no execution and refuses none: a line that could not be
 that can be.
 """
 
+import asyncio
 import contextlib
 import hashlib
 import io
@@ -15,11 +16,14 @@ import re
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from states_language.place import Part, open_map_runs
+from states_language.scheduling.lanes import give_way
+from states_language.server.definition_reader import pause_regularly
 from states_language.server.machines import ROLE
 from states_language.server.stored_events import EVENT, WrittenEvents
 
@@ -202,6 +206,7 @@ class Journals:
         folder.mkdir(parents=True, exist_ok=True)
         self._begun = max(map(_file_number, folder.glob("*.jsonl")), default=0)
         self._files: OrderedDict[Journal, io.FileIO] = OrderedDict()
+        self.writer = ThreadPoolExecutor(1, "large parts", pause_regularly)
 
     def create_journal(self, opening: Opening) -> Journal:
         """Returns the journal of a new execution, with its first line written. The files' names sort by start."""
@@ -223,12 +228,16 @@ class Journals:
         records = (_read_record(path) for path in sorted(self._folder.glob("*.jsonl")))
         return [record for record in records if record is not None]
 
-    def append_part(self, path: Path, part: Part) -> None:
-        """Appends a large `part` after the closing, bit by bit: for a thread, beside which the event loop goes on."""
+    def append_part(self, path: Path, part: Part) -> "asyncio.Future[None]":
+        """Appends a large `part` after the closing, in a thread beside which the event loop goes on."""
+        return asyncio.get_running_loop().run_in_executor(self.writer, self._append_in_bits, path, part)
+
+    def _append_in_bits(self, path: Path, part: Part) -> None:
         with report_failure_only("the journal of an execution"), path.open("r+b") as file:
             file.seek(0, os.SEEK_END)
             for text in _WRITER.iterencode({"part": part}):
                 file.write(text.encode("utf-8", "replace"))
+                give_way()
             file.write(b"\n")
 
     def read_part(self, path: Path) -> Part | None:

@@ -34,7 +34,7 @@ class KnownExecution(journals.Record):
     serial: int = 0
     listeners: list[Callable[[Ended], None]] = field(default_factory=list, repr=False)
     earlier_runs: list[dict[str, Any]] = field(default_factory=list, repr=False)
-    keeping: "asyncio.Task[None] | None" = field(default=None, repr=False)
+    keeping: "asyncio.Future[None] | None" = field(default=None, repr=False)
 
     @property
     def status(self) -> str:
