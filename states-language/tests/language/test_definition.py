@@ -198,6 +198,7 @@ def test_a_yaml_definition_has_only_the_types_of_json(tmp_path: Path) -> None:
         ("m.yml", "<<: [{}, 2]\n", "line 1: << must have an object or a list of objects"),
         ("m.yml", "- a\n", "must contain an object with StartAt and States"),
         ("m.yml", "a: [", "is neither YAML nor JSON"),
+        ("m.yml", "stepFunctions: ${file(x.yml)}\n", "/stepFunctions: must have stateMachines"),
         ("m.json", "{", "is neither YAML nor JSON"),
         ("m.yml", "a: \xff", "m.yml is not valid UTF-8 at byte 4"),
         ("m.json", "\xff\xfe{", "m.json is not valid UTF-16 at byte 3"),

@@ -158,41 +158,33 @@ def test_a_stopped_map_run_ends_at_once_and_unwinds_a_few_executions_at_a_time()
     assert (execution.ended.done(), stood) == (True, ["W"] * 100)
 
 
-async def run_in_batches(lanes: Lanes, work: Callable[[], object], count: int, size: int = 1) -> int:
-    """Run this work so often, each run from within the one before; return how many passes of the loop it took."""
-    left, passes = count, 0
+def test_works_that_end_executions_take_one_pass_each_and_leave_few_young_objects() -> None:
+    """A large work that calls itself again runs once in a pass, and no more often in the later ones.
 
-    def run() -> None:
-        nonlocal left
-        work()
-        left -= 1
-        if left:
-            lanes.call_in_batches(run, size)
-
-    lanes.call_in_batches(run, size)
-    while left:
-        await asyncio.sleep(0)
-        passes += 1
-    return passes
-
-
-def test_each_pass_takes_one_large_work_though_it_calls_itself_again() -> None:
-    """Each run of such a work was followed by two, so that the last pass had thousands of them."""
-    assert asyncio.run(run_in_batches(Lanes(Pool()), lambda: None, 50, BATCH_SIZE)) == 50
-
-
-def test_young_objects_are_collected_while_as_many_old_ones_are_freed() -> None:
-    """Python counts the objects made minus those freed, so 20,000 young ones would be left for one collection."""
+    Python counts the objects made minus those freed, so without help 20,000 young ones would be left for one
+    collection.
+    """
     old: list[Any] = [[] for _ in range(20_000)]
     gc.collect(1)
     young: list[Any] = []
 
-    def end() -> None:
-        del old[-20:]
-        young.extend([] for _ in range(20))
+    async def main() -> int:
+        lanes, passes = Lanes(Pool()), 0
 
-    asyncio.run(run_in_batches(Lanes(Pool()), end, 1_000))
-    assert len(gc.get_objects(generation=0)) + len(gc.get_objects(generation=1)) < 8_000
+        def end() -> None:
+            del old[-400:]
+            young.extend([] for _ in range(400))
+            if old:
+                lanes.call_in_batches(end, BATCH_SIZE)
+
+        lanes.call_in_batches(end, BATCH_SIZE)
+        while old:
+            await asyncio.sleep(0)
+            passes += 1
+        return passes
+
+    assert asyncio.run(main()) == 50
+    assert len(gc.get_objects(generation=0)) < 8_000
 
 
 def test_a_task_is_over_once_its_execution_is_stopped() -> None:

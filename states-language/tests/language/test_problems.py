@@ -139,6 +139,8 @@ def test_a_hint_names_a_similar_name_or_shows_the_missing_field(pointer: str, ad
         ({"Type": "Wait", "Seconds": 1, "QueryLanguage": "JSONata", "InputPath": "$", "End": True},
          "Remove it, or say QueryLanguage: JSONPath."),
         ({"Type": "Pass", "Assign": {"1a": 1}, "End": True}, "Choose a name such as count or last_seen."),
+        ({"Type": "Wait", "Seconds": "${Rest}", "End": True},
+         "Give each ${Name} a value: load's substitutions={...}, the command's --substitute NAME=VALUE."),
     ],
 )  # fmt: skip
 def test_a_hint_suggests_no_superfluous_field_and_no_absent_number(state: dict[str, Any], advice: str) -> None:

@@ -62,7 +62,7 @@ def test_the_server_answers_until_ctrl_c_and_a_restart_keeps_its_executions(
     A second server does not begin, because it would abort what the first one runs.
 
     In virtual time, a template's machine calls the function by name, and --keep removes the execution that ended first.
-    A test case of --mocks answers the start that names it, and no other.
+    A test case of --mocks answers the start that names it and its redrives, and no other.
     """
     template = tmp_path / "template.yaml"
     template.write_text(TEMPLATE, encoding="utf-8")
@@ -78,8 +78,9 @@ def test_the_server_answers_until_ctrl_c_and_a_restart_keeps_its_executions(
     assert main(["--port", "0", "--data", str(tmp_path / "data")]) == 2
     assert f"Another server uses the folder {tmp_path / 'data'}" in capsys.readouterr().err
     assert "Traceback" not in end_server(process, signal.SIGINT)
-    case = {"StateMachines": {"Order": {"TestCases": {"Paid": {"Charge": "Paid"}}}}}
-    (tmp_path / "mocks.json").write_text(json.dumps(case | {"MockedResponses": {"Paid": {"0": {"Return": 7}}}}))
+    case = {"StateMachines": {"Order": {"TestCases": {name: {"Charge": name} for name in ("Paid", "Broke")}}}}
+    responses = {"Paid": {"0": {"Return": 7}}, "Broke": {"0": {"Throw": {"Error": "Broke"}}}}
+    (tmp_path / "mocks.json").write_text(json.dumps(case | {"MockedResponses": responses}))
     options = ("--virtual-time", "--template", str(template), "--keep", "3", "--mocks", str(tmp_path / "mocks.json"))
     process, address = start_server(tmp_path / "data", "--functions", str(functions), *options)
     states = states_client(address)
@@ -88,8 +89,11 @@ def test_the_server_answers_until_ctrl_c_and_a_restart_keeps_its_executions(
     assert run_to_end(states, f"{PREFIX}Order#Paid")["output"] == "7"
     assert refusal(states.start_execution, stateMachineArn=f"{PREFIX}Order#Lost") == (
         "ValidationException",
-        f"{PREFIX}Order#Lost: there is no test case 'Lost'; there is Paid.",
+        f"{PREFIX}Order#Lost: there is no test case 'Lost'; there is Paid, Broke.",
     )
+    broke = run_to_end(states, f"{PREFIX}Order#Broke")["executionArn"]
+    states.redrive_execution(executionArn=broke)
+    assert await_end(states, broke)["error"] == "Broke"
     assert [json.loads(run_to_end(states, PREFIX + "Order")["output"]) for _ in range(3)] == [{"hello": "world"}] * 3
     assert refusal(states.describe_execution, executionArn=done)[0] == "ExecutionDoesNotExist"
     assert "Traceback" not in end_server(process, signal.SIGTERM)

@@ -98,6 +98,7 @@ def test_a_history_of_aws_gives_the_same_marks() -> None:
         ("$$.a is $$.b", "#36;$.a is #36;$.b"),
         ("a@b.c https://d www.e", "a#64;b.c https:#47;/d www#46;e"),
         ("a\n{}", "a {}"),
+        (" ", "␣"),
     ],
 )
 def test_a_name_is_not_markup_in_mermaid(name: str, shown: str) -> None:

@@ -50,7 +50,7 @@ _ADVICE = (
     (r"a reference to '", "Write $states.input.name for the input, $name for a variable."),
     (r"errorOutput", "Use it in the Output or Assign of a Catcher."),
     (r"resource provided \$\{", "A placeholder is filled in at deployment: check the definition that it makes."),
-    (r"needs a value", "Give it one: substitutions={...} of load, --substitute NAME=VALUE of the command."),
+    (r"needs a value", "Give each ${Name} a value: load's substitutions={...}, the command's --substitute NAME=VALUE."),
     (r"not reachable", "Lead to it by Next, Default, Choices or Catch of another state, or remove it."),
     (r"Reference Path", "Write names and positive indexes only, such as $.a.b[0]; no *, .., slice or filter."),
     (r"is not a valid JSONPath|must be a JSONPath",
@@ -104,6 +104,8 @@ def hint(definition: Mapping[str, Any], problem: DefinitionError) -> str:
     if match := re.search(r"'(.*)' is not one of (.*)", rule):
         near = difflib.get_close_matches(match[1], match[2].split(", "), 1)
         return f"Did you mean {near[0]}?" if near else "Write one of them with exactly these capitals."
+    if isinstance(value := value_at(definition, path), str) and "${" in value and "resource" not in rule:
+        rule = "a name needs a value"
     return next((advice for pattern, advice in _ADVICE if re.search(pattern, rule)), _FALLBACK)
 
 

@@ -182,6 +182,8 @@ def _extract_definition(
         raise DefinitionError("/", f"{name} is not a template, so machine={machine!r} must be left out")
     if not isinstance(data, dict):
         raise DefinitionError("/", f"{name} must contain an object with StartAt and States")
+    if "stepFunctions" in data and "States" not in data:
+        raise DefinitionError("/stepFunctions", "must have stateMachines; check the file of a ${file(...)} by itself")
     return data
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from states_language.branch import Branch
 from states_language.clock import uuid4
-from states_language.distributed.report import FormerExecution, MapRunReport, RunningExecution
+from states_language.distributed.report import FormerExecution, MapRunReport, unwind_some
 from states_language.distributed.result_writer import Distribution
 from states_language.execution import Execution
 from states_language.failures import EvaluationError, StateError
@@ -67,7 +67,6 @@ class MapRun:
         self._waiting_indices: deque[int] = deque()
         self._execution_records: list[dict[str, Any]] | None = None
         self._is_begin_scheduled = self._is_unwinding = False
-        self._unwinding: deque[RunningExecution] = deque()
         if former is not None and former["batches"] is not None:
             self._batches = [(data, size) for data, size in former["batches"]]
             self.report.executions = [
@@ -291,15 +290,8 @@ class MapRun:
         if report.status == "RUNNING" and self.branch.is_dead:
             self._end("ABORTED")
         if not self._is_unwinding:
-            self._unwinding = deque(report.running.values())
-            for execution in self._unwinding:
+            ended = deque(report.running.values())
+            for execution in ended:
                 execution.stop(unwinds=False)
-            self._is_unwinding = lanes is not None and bool(report.running)
-            self._unwind_some() if lanes is None else lanes.call_in_batches(self._unwind_some, BATCH_SIZE)
-
-    def _unwind_some(self) -> None:
-        lanes, left = self.branch.execution.lanes, self._unwinding
-        for _ in range(len(left) if lanes is None else min(BATCH_SIZE, len(left))):
-            left.popleft().unwind()
-        if lanes is not None and left:
-            lanes.call_in_batches(self._unwind_some, BATCH_SIZE)
+            self._is_unwinding = lanes is not None and bool(ended)
+            unwind_some(ended, None) if lanes is None else lanes.call_in_batches(lambda: unwind_some(ended, lanes))

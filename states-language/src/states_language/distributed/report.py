@@ -1,12 +1,14 @@
 """Holds what ListMapRuns and DescribeMapRun report of a Map Run."""
 
 import functools
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from states_language.history import Event
 from states_language.place import PERIOD_MS, TOO_MANY_EVENTS, Part
+from states_language.scheduling.lanes import BATCH_SIZE, Lanes
 from states_language.values import compact
 
 
@@ -45,6 +47,14 @@ class RunningExecution(Protocol):
 
     def stop(self, error: str | None = None, cause: str | None = None, *, unwinds: bool = True) -> None: ...
     def unwind(self) -> None: ...
+
+
+def unwind_some(ended: deque[RunningExecution], lanes: Lanes | None) -> None:
+    """Unwind the executions: all of them, or in lanes a few, and a few in each of the next passes."""
+    for _ in range(len(ended) if lanes is None else min(BATCH_SIZE, len(ended))):
+        ended.popleft().unwind()
+    if lanes is not None and ended:
+        lanes.call_in_batches(functools.partial(unwind_some, ended, lanes), BATCH_SIZE)
 
 
 class FormerExecution:

@@ -60,7 +60,7 @@ def _box_text(box: Box) -> str:
     if box.kind in _POINTS:
         return _POINTS[box.kind]
     rows = [box.state, box.note] if box.note else [box.state]
-    return _SHAPES.get(box.kind, _RECTANGLE).replace("{}", _quote_rows(*rows))
+    return _SHAPES.get(box.kind, _RECTANGLE).replace("{}", _quote_rows(*rows) or "␣")
 
 
 def _quote_rows(*rows: str) -> str:

@@ -87,8 +87,7 @@ class Lanes:
             work, size = self._ending.popleft()
             left -= size
             work()
-        # Python counts the objects made minus those freed: while many are freed, it does not search the young ones, and
-        # later searches two hundred thousand of them at once.
+        # Python counts objects made minus those freed, so it would leave the young ones for one long collection.
         self._passes_of_endings += 1
         if self._passes_of_endings % PASSES_PER_COLLECTION == 0:
             gc.collect(1)

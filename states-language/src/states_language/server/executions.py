@@ -19,7 +19,7 @@ from states_language.scheduling.lanes import Lanes
 from states_language.scheduling.pool import Pool
 from states_language.server import journals
 from states_language.server.diagnostics import load_remembered
-from states_language.server.known_executions import KnownExecution, Registry, Retention, outcome_of
+from states_language.server.known_executions import LARGE_PART, KnownExecution, Registry, Retention, outcome_of
 from states_language.server.machines import Machines, StartTarget, machine_deleting
 from states_language.server.map_runs import trim
 from states_language.server.requests import Refusal, check_name, read_input
@@ -27,9 +27,6 @@ from states_language.server.skipping_clock import SkippingClock
 from states_language.server.versions import split_qualifier
 from states_language.tasks.stubs import MockError
 from states_language.values import Document, has_more_values, is_equal, parse_external_json
-
-LARGE_PART = 20_000
-"""Up to how many values, as `has_more_values` counts, the event loop itself writes where an execution stands."""
 
 
 class Executions(Registry):
@@ -81,6 +78,7 @@ class Executions(Registry):
             machine_updated_ms=described.updated_ms,
             version_arn=started.version_arn,
             alias_arn=started.alias_arn,
+            started_arn=machine_arn,
         )
         journal = self._records.create_journal(opening)
         live = self._start(opening, started.machine, journal, document, perform=perform)
@@ -147,7 +145,7 @@ class Executions(Registry):
         reason, opening, closing = self.redrive_refusal_reason(known), known.opening, known.closing
         if reason is not None or closing is None:
             raise Refusal("ExecutionNotRedrivable", f"{reason}.")
-        machine = load_remembered(opening.definition)
+        machine, perform = load_remembered(opening.definition), self.performer(opening.started_arn)
         part, now_ms = await self._read_part(known), self._clock.now_ms()
         if known.closing is not closing or self._known.get(arn) is not known:
             return await self.redrive(arn, token)  # another redrive, or the execution's removal, came first
@@ -161,7 +159,7 @@ class Executions(Registry):
         known.redrives.append(redrive)
         known.earlier_runs, known.closing = closing.map_runs, None
         known.live = self._start(
-            opening, machine, known.journal, parse_external_json(opening.input), redriven, closing.stopped_ms
+            opening, machine, known.journal, parse_external_json(opening.input), redriven, closing.stopped_ms, perform
         )
         self._watch_end(known, known.live)
         return now_ms

@@ -52,10 +52,8 @@ def report_failure_only(what: str) -> Iterator[None]:
 
 
 _NAME = re.compile(r"\d+-(\d{9})-[0-9a-f]{16}\.jsonl")
-DAY_MS = 86_400_000
-LONGEST_MS = 365 * DAY_MS
-TOKENS = 10
-TOKEN_MS = 15 * 60_000
+LONGEST_MS = 365 * 86_400_000
+TOKENS, TOKEN_MS = 10, 15 * 60_000
 """How many client tokens are remembered, and for how long. Source: RedriveExecution in the API reference."""
 
 PLACE_UNKNOWN = "Where the execution stood is not known, because the local service ended while it ran"
@@ -69,7 +67,8 @@ TOO_LONG, TOO_OLD = "Execution history event limit exceeded", "Execution redriva
 class Opening:
     """The first line: the execution, its machine, its input (JSON text) and its start (epoch).
 
-    `definition` is the machine's definition at the execution's start; "" in the records of older services.
+    `definition` is the machine's definition at the execution's start, `started_arn` the machine's ARN as it was given,
+    with the test case; "" in the records of older services.
     """
 
     arn: str
@@ -83,6 +82,7 @@ class Opening:
     machine_updated_ms: int | None = None
     version_arn: str | None = None
     alias_arn: str | None = None
+    started_arn: str = ""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from states_language.tasks.callbacks import Ended
 
 STOPPED_ERROR = "LocalServiceStopped"
 STOPPED_CAUSE = "The local service stopped while this execution ran."
+LARGE_PART = 20_000
+"""Up to how many values, as `has_more_values` counts, the event loop itself writes where an execution stands."""
 
 
 @dataclass
