@@ -145,5 +145,5 @@ async function adopt(serverless, { log }) {
   log.notice(`Adopted what an earlier stack left: ${names}`);
 }
 
-module.exports = plugin('before:aws:deploy:deploy:updateStack', adopt);
+module.exports = plugin({ 'before:aws:deploy:deploy:updateStack': adopt });
 Object.assign(module.exports, { ownedBy, retained });

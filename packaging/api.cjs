@@ -64,4 +64,4 @@ function addStage(resources, { settings, names }) {
   resources[STAGE] = { Type: 'AWS::ApiGateway::Stage', Properties };
 }
 
-module.exports = plugin('before:aws:package:finalize:mergeCustomProviderResources', finish);
+module.exports = plugin({ 'before:aws:package:finalize:mergeCustomProviderResources': finish });

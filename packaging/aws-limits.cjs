@@ -9,6 +9,7 @@ const fs = require('node:fs/promises');
 const JSZip = require('jszip');
 
 const { STAGES } = require('./never-deployed.cjs');
+const plugin = require('./plugin.cjs');
 
 const MB = 1024 * 1024;
 const LIMITS = {
@@ -104,23 +105,19 @@ function lateHandover({ streams_per_function: streams, most_streams_per_function
   );
 }
 
-class AwsLimits {
-  constructor(serverless) {
-    const { service, classes } = serverless;
-    const refuse = (text) => {
-      if (text !== null) throw new classes.Error(text);
-    };
-    this.hooks = {
-      // On a laptop upstreams are near, and tests have groups of any size.
-      'before:package:cleanup': () => {
-        if (!STAGES.includes(serverless.getProvider('aws').getStage())) refuse(lateHandover(service.custom.settings));
-      },
-      'after:package:createDeploymentArtifacts': async () => refuse(await problemOfZip(service.package.artifact)),
-      'after:aws:package:finalize:mergeCustomProviderResources': () =>
-        refuse(problem(service.provider.compiledCloudFormationTemplate)),
-    };
-  }
+function refuse({ classes }, text) {
+  if (text !== null) throw new classes.Error(text);
 }
 
-module.exports = AwsLimits;
+module.exports = plugin({
+  // On a laptop upstreams are near, and tests have groups of any size.
+  'before:package:cleanup': (serverless) => {
+    const isNear = STAGES.includes(serverless.getProvider('aws').getStage());
+    if (!isNear) refuse(serverless, lateHandover(serverless.service.custom.settings));
+  },
+  'after:package:createDeploymentArtifacts': async (serverless) =>
+    refuse(serverless, await problemOfZip(serverless.service.package.artifact)),
+  'after:aws:package:finalize:mergeCustomProviderResources': (serverless) =>
+    refuse(serverless, problem(serverless.service.provider.compiledCloudFormationTemplate)),
+});
 Object.assign(module.exports, { LIMITS, lateHandover, problem });

@@ -8,7 +8,7 @@ const plugin = require('./plugin.cjs');
 
 const VALIDATOR = 'asl-validator';
 
-module.exports = plugin('before:package:compileFunctions', check);
+module.exports = plugin({ 'before:package:compileFunctions': check });
 module.exports.validate = validate;
 
 function check({ configurationInput, classes }) {

@@ -11,6 +11,7 @@ const { createHash } = require('node:crypto');
 const fs = require('node:fs/promises');
 const path = require('node:path');
 const JSZip = require('jszip');
+const plugin = require('./plugin.cjs');
 
 // Returns a function (path in the zip, source as bytes) -> compiled file as bytes.
 const COMPILER = `
@@ -86,17 +87,11 @@ async function finishZip(artifact, folder, upstreams) {
   await fs.writeFile(artifact, await zip.generateAsync(options));
 }
 
-class CompilePyc {
-  constructor(serverless) {
-    const finish = () => {
-      const { package: packaged, custom } = serverless.service;
-      return finishZip(packaged.artifact, path.join(serverless.serviceDir, '.streamkeeper-build'), custom.upstreams);
-    };
-    this.hooks = {
-      'after:package:createDeploymentArtifacts': finish,
-      'after:deploy:function:packageFunction': finish,
-    };
-  }
+function finish({ service: { package: packaged, custom }, serviceDir }) {
+  return finishZip(packaged.artifact, path.join(serviceDir, '.streamkeeper-build'), custom.upstreams);
 }
 
-module.exports = CompilePyc;
+module.exports = plugin({
+  'after:package:createDeploymentArtifacts': finish,
+  'after:deploy:function:packageFunction': finish,
+});

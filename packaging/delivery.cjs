@@ -213,5 +213,5 @@ function add(serverless) {
   show(all.Dashboard.Properties.DashboardBody['Fn::Sub'], Object.keys(custom.delivery));
 }
 
-module.exports = plugin('before:package:cleanup', add);
+module.exports = plugin({ 'before:package:cleanup': add });
 Object.assign(module.exports, { filters, statements, wrongBucket, wrongSink });

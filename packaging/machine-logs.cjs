@@ -14,7 +14,7 @@ const DELIVERY = allow(
   '*',
 );
 
-module.exports = plugin('after:aws:package:finalize:mergeCustomProviderResources', add);
+module.exports = plugin({ 'after:aws:package:finalize:mergeCustomProviderResources': add });
 
 function add({ service: { provider, custom } }) {
   const resources = provider.compiledCloudFormationTemplate.Resources;

@@ -20,7 +20,7 @@ function moved(value, partition) {
   return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, moved(inner, partition)]));
 }
 
-module.exports = plugin('before:package:compileFunctions', write);
+module.exports = plugin({ 'before:package:compileFunctions': write });
 
 function write({ service, configurationInput, classes }) {
   const { region } = service.provider;

@@ -10,4 +10,4 @@ function bind({ service: { custom, resources } }) {
   for (const role of PermissionsBoundary === '' ? [] : roles) Object.assign(role.Properties, { PermissionsBoundary });
 }
 
-module.exports = plugin('before:package:compileFunctions', bind);
+module.exports = plugin({ 'before:package:compileFunctions': bind });

@@ -1,8 +1,9 @@
-// Makes an osls plugin that calls `act` at one hook, with the service and what osls gives a plugin, such as its log.
+// Makes an osls plugin of what it calls at each hook, with the service and what osls gives a plugin, such as its log.
 'use strict';
 
-module.exports = (hook, act) => class Plugin {
+module.exports = (hooks) => class Plugin {
   constructor(serverless, options, utils) {
-    this.hooks = { [hook]: () => act(serverless, utils) };
+    const calls = Object.entries(hooks).map(([hook, act]) => [hook, () => act(serverless, utils)]);
+    this.hooks = Object.fromEntries(calls);
   }
 };

@@ -79,4 +79,4 @@ function place(serverless) {
     `The newest version of a profile in the bucket is wrong; the log of ${manager} says why.`);
 }
 
-module.exports = plugin('before:package:compileFunctions', place);
+module.exports = plugin({ 'before:package:compileFunctions': place });

@@ -5,6 +5,8 @@
 // 10 in all, none of which may be reserved.
 'use strict';
 
+const plugin = require('./plugin.cjs');
+
 const SETTINGS = {
   connectionManager: 'connection_concurrency',
   connectionControl: 'control_concurrency',
@@ -25,51 +27,39 @@ async function reservedFor(client, FunctionName) {
   }
 }
 
-class ReservedConcurrency {
-  constructor(serverless, options, { log }) {
-    this.serverless = serverless;
-    this.log = log;
-    this.hooks = {
-      'before:package:compileFunctions': () => this.reserve(),
-      'before:deploy:deploy': () => this.check(),
-    };
-  }
-
-  reserve() {
-    const { custom, functions } = this.serverless.service;
-    for (const [key, setting] of Object.entries(SETTINGS)) {
-      const most = custom.settings[setting];
-      if (most > 0) functions[key].reservedConcurrency = most;
-    }
-  }
-
-  async check() {
-    const { custom, functions } = this.serverless.service;
-    const wanted = Object.entries(SETTINGS).filter(([, setting]) => custom.settings[setting] > 0);
-    if (wanted.length === 0) return;
-    const { GetAccountSettingsCommand, LambdaClient } = require('@aws-sdk/client-lambda');
-    let limit, more;
-    try {
-      const client = new LambdaClient(await this.serverless.getProvider('aws').getAwsSdkV3Config());
-      limit = (await client.send(new GetAccountSettingsCommand({}))).AccountLimit;
-      const known = await Promise.all(wanted.map(([key]) => reservedFor(client, functions[key].name)));
-      more = wanted.reduce((sum, [, setting], n) => sum + custom.settings[setting] - known[n], 0);
-    } catch (error) {
-      // The deployer may lack the permission to ask.
-      this.log.notice(`Not checked whether the account has the concurrency that the stage reserves: ${error.name}`);
-      return;
-    }
-    const { ConcurrentExecutions: quota, UnreservedConcurrentExecutions: left } = limit;
-    const kept = Math.min(KEPT, quota);
-    if (more <= 0 || left - more >= kept) return;
-    const settings = wanted.map(([, setting]) => `${setting} ${custom.settings[setting]}`).join(', ');
-    throw new this.serverless.classes.Error(
-      `The stage reserves concurrency (${settings}), ${more} more than now, but of this account's quota of ` +
-        `${quota} only ${Math.max(left - kept, 0)} more may be reserved. Ask for a higher quota (Service Quotas, ` +
-        'AWS Lambda, "Concurrent executions"), or set these to 0 in the settings of the stage: docs/deploy.md, ' +
-        '"Concurrency".',
-    );
+function reserve({ service: { custom, functions } }) {
+  for (const [key, setting] of Object.entries(SETTINGS)) {
+    const most = custom.settings[setting];
+    if (most > 0) functions[key].reservedConcurrency = most;
   }
 }
 
-module.exports = ReservedConcurrency;
+async function check(serverless, { log }) {
+  const { custom, functions } = serverless.service;
+  const wanted = Object.entries(SETTINGS).filter(([, setting]) => custom.settings[setting] > 0);
+  if (wanted.length === 0) return;
+  const { GetAccountSettingsCommand, LambdaClient } = require('@aws-sdk/client-lambda');
+  let limit, more;
+  try {
+    const client = new LambdaClient(await serverless.getProvider('aws').getAwsSdkV3Config());
+    limit = (await client.send(new GetAccountSettingsCommand({}))).AccountLimit;
+    const known = await Promise.all(wanted.map(([key]) => reservedFor(client, functions[key].name)));
+    more = wanted.reduce((sum, [, setting], n) => sum + custom.settings[setting] - known[n], 0);
+  } catch (error) {
+    // The deployer may lack the permission to ask.
+    log.notice(`Not checked whether the account has the concurrency that the stage reserves: ${error.name}`);
+    return;
+  }
+  const { ConcurrentExecutions: quota, UnreservedConcurrentExecutions: left } = limit;
+  const kept = Math.min(KEPT, quota);
+  if (more <= 0 || left - more >= kept) return;
+  const settings = wanted.map(([, setting]) => `${setting} ${custom.settings[setting]}`).join(', ');
+  throw new serverless.classes.Error(
+    `The stage reserves concurrency (${settings}), ${more} more than now, but of this account's quota of ` +
+      `${quota} only ${Math.max(left - kept, 0)} more may be reserved. Ask for a higher quota (Service Quotas, ` +
+      'AWS Lambda, "Concurrent executions"), or set these to 0 in the settings of the stage: docs/deploy.md, ' +
+      '"Concurrency".',
+  );
+}
+
+module.exports = plugin({ 'before:package:compileFunctions': reserve, 'before:deploy:deploy': check });

@@ -7,6 +7,7 @@
 const fs = require('node:fs');
 const path = require('node:path');
 const toml = require('@iarna/toml');
+const plugin = require('./plugin.cjs');
 
 const STREAMS = path.join(__dirname, '..', 'env', 'streams');
 const FILE = /^([A-Za-z0-9._-]+)\.toml$/;
@@ -83,33 +84,24 @@ function strayVariable(name, upstreams) {
   );
 }
 
-class ShippedProfiles {
-  constructor(serverless, options, { log }) {
-    this.serverless = serverless;
-    this.log = log;
-    this.hooks = { 'before:package:createDeploymentArtifacts': () => this.apply() };
-    this.hooks['before:package:cleanup'] = () => this.check();
-  }
-
-  // This comes before anything is made.
-  check() {
-    const stage = this.serverless.getProvider('aws').getStage();
-    const { upstreams } = this.serverless.service.custom;
-    for (const name of choose(stage, upstreams).shipped) {
-      const wrong = strayVariable(name, upstreams) ?? foreignSecret(name, stage);
-      if (wrong !== null) throw new this.serverless.classes.Error(wrong);
-    }
-  }
-
-  apply() {
-    const { custom, package: packaged } = this.serverless.service;
-    const { left } = choose(this.serverless.getProvider('aws').getStage(), custom.upstreams);
-    if (left.length === 0) return;
-    packaged.patterns.push(...left.map(([name]) => `!env/streams/${name}.toml`));
-    const reasons = left.map(([name, variable]) => `${name} (${variable})`).join(', ');
-    this.log.notice(`Profiles left out, because upstreams of this stage lacks their variable: ${reasons}`);
+// This comes before anything is made.
+function check(serverless) {
+  const stage = serverless.getProvider('aws').getStage();
+  const { upstreams } = serverless.service.custom;
+  for (const name of choose(stage, upstreams).shipped) {
+    const wrong = strayVariable(name, upstreams) ?? foreignSecret(name, stage);
+    if (wrong !== null) throw new serverless.classes.Error(wrong);
   }
 }
 
-module.exports = ShippedProfiles;
+function apply(serverless, { log }) {
+  const { custom, package: packaged } = serverless.service;
+  const { left } = choose(serverless.getProvider('aws').getStage(), custom.upstreams);
+  if (left.length === 0) return;
+  packaged.patterns.push(...left.map(([name]) => `!env/streams/${name}.toml`));
+  const reasons = left.map(([name, variable]) => `${name} (${variable})`).join(', ');
+  log.notice(`Profiles left out, because upstreams of this stage lacks their variable: ${reasons}`);
+}
+
+module.exports = plugin({ 'before:package:createDeploymentArtifacts': apply, 'before:package:cleanup': check });
 Object.assign(module.exports, { choose, foreignSecret, strayVariable, table });

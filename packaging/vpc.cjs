@@ -36,5 +36,5 @@ function place({ service: { custom, functions, resources } }) {
   }
 }
 
-module.exports = plugin('before:package:compileFunctions', place);
+module.exports = plugin({ 'before:package:compileFunctions': place });
 module.exports.vpcOf = vpcOf;

@@ -91,7 +91,7 @@ def test_a_profile_ships_only_if_its_variable_is_set(archive: dict[str, bytes], 
 def with_plugin(folder: Path) -> Path:
     """Return the folder of profiles of a project that has the plugin."""
     (folder / "packaging").mkdir()
-    for name in ("shipped-profiles.cjs", "never-deployed.cjs"):
+    for name in ("plugin.cjs", "shipped-profiles.cjs", "never-deployed.cjs"):
         shutil.copy(ROOT / "packaging" / name, folder / "packaging")
     (folder / "node_modules").symlink_to(ROOT / "node_modules")
     streams = folder / "env" / "streams"
