@@ -153,8 +153,7 @@ class Machine:
     def _post(self, world: World) -> World:
         """Returns the world after a POST, which does nothing while an execution runs, else starts the next one.
 
-        A POST that comes while the stream stops waits for the end and writes nothing until then: it counts as a later
-        one.
+        A POST that comes while the stream stops waits for the end and writes nothing until then, like a later one.
         """
         running = "running" in world.executions
         if world.executions[1] != "off" or (running and self.rules.begin(world.lease, "E2", "") is None):

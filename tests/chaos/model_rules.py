@@ -87,8 +87,7 @@ class Rules:
     def after(self, outcome: Outcome | None) -> str:
         """Returns the lane's next step: "waiting", "starting" again, or "over"; a killed function has the outcome None.
 
-        If a renewal is due, the lane first reads the lease and requests a successor: `RenewalDue` names the step after
-        that.
+        If a renewal is due, the lane first reads the lease and requests a successor: `RenewalDue` names the next step.
         """
         if outcome is None:
             return "starting"

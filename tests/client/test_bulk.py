@@ -39,8 +39,7 @@ def leave(rig: Rig, from_ms: int, before_ms: int) -> None:
 def test_reading_crosses_from_the_archive_to_the_tables_without_a_hole(
     tmp_path_factory: pytest.TempPathFactory, offsets: list[int], store: str, jobs: int, data: st.DataObject
 ) -> None:
-    """For any range of time and any archived hours, each event is read once, though archived events have left the
-    tables.
+    """For any range of time and any archived hours, each event is read once, though archived ones have left the tables.
 
     An archive that began with `--from` lacks older events; those are read from the tables.
     """

@@ -105,8 +105,7 @@ def test_a_follower_reports_that_it_falls_behind() -> None:
 
 
 def test_a_log_and_events_by_key_are_read_once() -> None:
-    """Positions of a log and of events by key do not show when an event arrived, so the follower never requests earlier
-    ones.
+    """Positions of a log and of events by key do not show when an event arrived, so none is requested again.
 
     Positions by key do not sort as text: M0E (of the key 3A) comes after MkE (of 2A).
     """

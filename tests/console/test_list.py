@@ -61,8 +61,7 @@ def test_hostile_ids_and_events_are_text(service: LocalRun, browser: Chromium) -
 
 
 def test_streams_that_share_a_function_are_listed_together(service: LocalRun, browser: Chromium) -> None:
-    """The list shows each stream's group, by which it can be searched. The page of one stream has a mark for each gap
-    of all.
+    """The list shows each stream's group, by which it can be searched. A stream's page has a mark for each gap of all.
 
     A loss that an upstream announced may begin at the same instant as a pause.
     """

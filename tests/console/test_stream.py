@@ -55,8 +55,7 @@ def test_a_stream_is_started_and_watched(service: LocalRun, browser: Chromium) -
 def test_an_event_is_read_and_found(service: LocalRun, browser: Chromium, demo: str) -> None:
     """The newest events appear by themselves. An opened event stays, shows what the API has, and a search finds it.
 
-    The page formats its body, and shows it unformatted at the press of a button. The file that Export saves contains
-    it.
+    The page formats its body, and shows it unformatted at the press of a button. Export saves it.
     """
     shown(browser, address(service, demo))
     key, laid_out, body, (later, name, lines), left = browser.do(
@@ -208,8 +207,7 @@ def test_events_appear_by_themselves_until_the_list_is_paused(service: LocalRun,
 
 
 def test_the_page_survives_the_loss_of_its_server(service: LocalRun, browser: Chromium, demo: str) -> None:
-    """The page says that the server is lost, keeps what it shows, and goes on by itself. It requests nothing from other
-    hosts.
+    """The page says that the server is lost, keeps what it shows, and goes on by itself. It requests nothing elsewhere.
 
     Its EventSource resumes after the last event, so no event is missing or shown twice.
     """

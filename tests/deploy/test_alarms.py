@@ -70,8 +70,7 @@ def test_alarms_count_new_messages_instead_of_the_queues_length() -> None:
 
 
 def test_a_message_that_nobody_handles_is_reported_before_it_is_deleted() -> None:
-    """The alarm comes at least six days before, however often a person looked: a day's maximum does not change by a
-    look.
+    """The alarm comes at least six days before, however often a person looked: a look changes no day's maximum.
 
     CloudWatch evaluates a week at most.
     """

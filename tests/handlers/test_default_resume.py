@@ -1,7 +1,6 @@
 """The effect of an outage on a profile with only an address and framing = "sse", with servers on real sockets.
 
-The functions and tables are real. Each connection below is one invocation, as the machine starts them one after the
-other.
+The functions and tables are real. Each connection below is one invocation, started one after the other.
 """
 
 import re

@@ -1,6 +1,4 @@
-"""Clients are generated from the API's document, in Python and TypeScript, and programs that use them pass type
-checkers.
-"""
+"""Clients are generated from the API's document in Python and TypeScript, and programs with them pass type checkers."""
 
 import json
 import subprocess

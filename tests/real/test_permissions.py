@@ -1,6 +1,4 @@
-"""The roles allow what a local run requests of AWS: nothing less, and nothing more without a reason that is written
-down.
-"""
+"""The roles allow what a local run requests of AWS: nothing less, and nothing more without a written reason."""
 
 import tomllib
 from collections.abc import Iterator

@@ -141,9 +141,7 @@ def test_a_lane_reconnects_at_once_after_a_connection_expired(aws: Aws) -> None:
 
 
 def test_an_outage_ends_no_execution(aws: Aws) -> None:
-    """A hundred drops use up the Retriers again and again. The lanes back off for 2 s each time, and the stream goes
-    on.
-    """
+    """A hundred drops use up the Retriers again and again. Lanes back off for 2 s each time, and the stream goes on."""
     execution = aws.run(scripted(*[errors.StreamDropped("no")] * 100, "ended"))
     assert execution.output == {"status": "ended"}
     assert {2000} == {*rests_ms(execution, "A")[1:], *rests_ms(execution, "B")}

@@ -98,8 +98,7 @@ def test_every_caught_error_name_exists(name: str) -> None:
 def test_the_deployed_machines_pass_asl_check_without_a_warning(name: str) -> None:
     """Every loop is counted, every error caught, every Retrier bounded.
 
-    The machines that are kept for comparison get warnings about their loops and endless retries, which are the
-    comparison.
+    The machines that are kept for comparison get warnings about their loops and endless retries, as meant.
     """
     allowed = set() if name in DEPLOYED else {"endless-loop", "history"}
     assert {advice.practice for advice in practices.warnings(definition(name))} <= allowed

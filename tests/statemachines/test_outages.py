@@ -42,9 +42,7 @@ async def kept(world: World) -> None:
     ],
 )
 def test_an_outage_ends_no_execution(away: Set[str], hours: int, most: int) -> None:
-    """However long it lasts, few executions start and at most two run at a time. An hour later one runs and holds the
-    stream.
-    """
+    """However long it lasts, few executions start and at most two run at a time. An hour later one holds the stream."""
     world = World(away, 1, 1 + hours)
     live(world, kept(world))
     assert set(world.ends()) <= CLEAN

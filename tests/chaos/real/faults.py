@@ -130,8 +130,7 @@ def _bad_network(scene: Scene, step: Step) -> None:
 def _disk_full(scene: Scene, step: Step) -> None:
     """Lets the database and the service write no file; every second time, all functions are killed too.
 
-    The means is RLIMIT_FSIZE: write(2) fails with EFBIG, not with ENOSPC as on a full disk, and no right to mount is
-    needed.
+    The means is RLIMIT_FSIZE: write(2) fails with EFBIG, not with ENOSPC as on a full disk; it needs no right to mount.
     """
     pids = scene.all_processes()
     try:

@@ -37,8 +37,7 @@ def test_any_wire_gives_the_same_result_wherever_it_is_cut(
 ) -> None:
     """Frames, rests of skipped ones, error, dropped bytes, ids and reconnection times do not depend on chunks.
 
-    Neither does whether the wire ends inside a frame; if it does, bytes are dropped. With `skips` no frame is too
-    long.
+    Neither does whether the wire ends inside a frame; if it does, bytes are dropped. With `skips` none is too long.
     """
     whole = decode_all(framing, [wire], most=most, comments=True, skips=skips)
     assert whole.dropped_bytes > 0 or not whole.is_inside

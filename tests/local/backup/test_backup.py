@@ -209,8 +209,7 @@ def test_a_missing_large_body_does_not_stop_a_backup_or_a_move(
     """A missing body is counted, and the command continues. Before, a backup never ended, and a move left the stream
     stopped at both places.
 
-    A body that is missing in the backup alone is damage. A body that S3 refuses, as another bucket does, is not
-    missing.
+    A body that is missing in the backup alone is damage. One that S3 refuses, as another bucket does, is not missing.
     """
     write_streams(here)
     elsewhere = replace(place_of(here), objects=Objects(lambda: here.aws.s3, "no-such-bucket"))

@@ -101,8 +101,7 @@ def test_the_picture_is_written(url: str, arn: str, tmp_path: Path, capsys: pyte
 
 
 def test_open_and_repaired_gaps_of_a_stream_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The API's gaps for the time of the history are drawn: a mark and a word in the text, a line through the gap in
-    the picture.
+    """The API's gaps for the time of the history are drawn: a mark and a word in the text, a line in the picture.
 
     One gap is too early, and an open one ends with the picture. A gap of the history counts as repaired if a repaired
     gap of the stream covers it.

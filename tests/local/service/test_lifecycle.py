@@ -104,8 +104,7 @@ def has_kept(before: list[int], service: Run) -> bool:
 
 @pytest.mark.cpu(7)
 def test_no_event_is_lost_whichever_process_is_killed(service: Run) -> None:
-    """SIGKILL hits a function, the database, the embedded AWS (which starts from its last save), and the run: no event
-    is lost.
+    """SIGKILL hits a function, the database, the embedded AWS (back at its last save), and the run: no event is lost.
 
     At first the data folder is in use: one line says at once what the start waits for, and no port is held meanwhile.
     The run is in the background of a script, under nohup: the end of the terminal does not end it, Ctrl-C does. One
