@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from states_language.clock import uuid4
-from states_language.jsonata import dates, library, numbers, pictures, texts
+from states_language.jsonata import library, numbers, pictures, texts_and_dates
 from states_language.jsonata.engine import Frame, Jsonata, current_bounds
 from states_language.jsonata.library import Functions, JException, Utils
 from states_language.jsonata.numbers import to_library
@@ -25,13 +25,13 @@ from states_language.values import count_values, parse_json, to_utf16_units, uni
 def functions_frame(now_ms: Callable[[], int], random: Callable[[], float]) -> Any:
     """Return the frame that binds these functions for expressions; AWS has no $eval."""
     clocked: dict[str, tuple[str, Callable[..., Any]]] = {
-        "now": ("<s?s?:s>", lambda picture=None, zone=None: dates.from_millis(now_ms(), picture, zone)),
+        "now": ("<s?s?:s>", lambda picture=None, zone=None: texts_and_dates.from_millis(now_ms(), picture, zone)),
         "millis": ("<:n>", now_ms),
         "random": ("<n?:n>", lambda seed=None: random() if seed is None else java_random(int(seed))),
         "uuid": ("<:s>", lambda: uuid4(random)),
     }
     others: dict[str, tuple[str, Callable[..., Any]]] = {
-        "toMillis": ("<s-s?:n>", lambda text, picture=None: dates.to_millis(now_ms, text, picture)),
+        "toMillis": ("<s-s?:n>", lambda text, picture=None: texts_and_dates.to_millis(now_ms, text, picture)),
         "shuffle": ("<a:a>", lambda array: _shuffle(array, random)),
     }
     functions = Frame(None)
@@ -217,18 +217,18 @@ FUNCTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
     "power": ("<n-n:n>", numbers.power),
     "formatBase": ("<n-n?:s>", numbers.format_base),
     "formatNumber": ("<n-so?:s>", pictures.format_number),
-    "formatInteger": ("<n-s:s>", dates.format_integer),
-    "parseInteger": ("<s-s:n>", dates.parse_integer),
-    "fromMillis": ("<n-s?s?:s>", dates.from_millis),
-    "replace": ("<s-(sf)(sf)n?:s>", _accept_matcher("replace", texts.replace)),
-    "substring": ("<s-nn?:s>", texts.substring),
-    "split": ("<s-(sf)n?:a<s>>", _accept_matcher("split", texts.split)),
+    "formatInteger": ("<n-s:s>", texts_and_dates.format_integer),
+    "parseInteger": ("<s-s:n>", texts_and_dates.parse_integer),
+    "fromMillis": ("<n-s?s?:s>", texts_and_dates.from_millis),
+    "replace": ("<s-(sf)(sf)n?:s>", _accept_matcher("replace", texts_and_dates.replace)),
+    "substring": ("<s-nn?:s>", texts_and_dates.substring),
+    "split": ("<s-(sf)n?:a<s>>", _accept_matcher("split", texts_and_dates.split)),
     "match": ("<s-f<s:o>n?:a<o>>", _accept_matcher("match", Functions.match_)),
     "contains": ("<s-(sf):b>", _accept_matcher("contains", Functions.contains)),
-    "base64encode": ("<s-:s>", texts.base64_encode),
-    "base64decode": ("<s-:s>", texts.base64_decode),
+    "base64encode": ("<s-:s>", texts_and_dates.base64_encode),
+    "base64decode": ("<s-:s>", texts_and_dates.base64_decode),
     **{
-        name: ("<s-:s>", texts.url_coder(name))
+        name: ("<s-:s>", texts_and_dates.url_coder(name))
         for name in ("encodeUrl", "encodeUrlComponent", "decodeUrl", "decodeUrlComponent")
     },
 }
