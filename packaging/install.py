@@ -20,7 +20,7 @@ _NO_NETWORK = re.compile(
     r"Failed to establish|NewConnectionError|name resolution|Connection refused|timed out|unreachable"
     r"|ENOTFOUND|ECONNREFUSED|EAI_AGAIN|ETIMEDOUT|ENETUNREACH|ECONNRESET|proxy"
 )
-_REASON = re.compile(r"^(?:ERROR: |npm (?:error|ERR!) (?!code|A complete log|errno|syscall))(.+)", re.MULTILINE)
+_REASON = re.compile(r"^(?:ERROR: |npm (?:error|ERR!) (?!code|A complete log|errno|path|syscall))(.+)", re.MULTILINE)
 _NO_WHEEL = re.compile(r"No matching distribution found")
 _ENOUGH = 3
 PIPS = 2
@@ -79,7 +79,7 @@ def run_step(number: int, what: str, *stages: list[list[str]], without: str = ""
 
 
 def _run(command: list[str], progress: Progress) -> tuple[int, str]:
-    """Returns the exit status and what the command printed."""
+    """Returns the exit status and what the command printed, but the lines of its progress."""
     lines: list[str] = []
     try:
         process = subprocess.Popen(
@@ -97,8 +97,9 @@ def _run(command: list[str], progress: Progress) -> tuple[int, str]:
     with process:
         assert process.stdout is not None
         for line in process.stdout:
-            lines.append(line)
             progress.add(line)
+            # A package's name, such as proxy-addr, says nothing of the network.
+            lines += [] if _PROGRESS.match(line) else [line]
             refused += bool(_NO_NETWORK.search(line))
             if refused == _ENOUGH and not progress.count:
                 # npm would try each of its packages in turn.

@@ -157,9 +157,9 @@ def _check_machine(
 
 
 def _run(command: list[str], folder: Path, stage: str, lock: int, any_sinks: bool) -> None:
-    # Nothing of the user's environment may change the template.
-    environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
-    environment |= {"STREAMKEEPER_ANY_SINKS": "yes"} if any_sinks else {}
+    # Nothing of the user's environment may change the template. osls keeps files in the home, which may be read-only.
+    environment = {name: os.environ[name] for name in ("PATH", "TMPDIR", "LANG") if name in os.environ}
+    environment |= {"HOME": str(folder.parent)} | ({"STREAMKEEPER_ANY_SINKS": "yes"} if any_sinks else {})
     try:
         run = subprocess.run(
             command,

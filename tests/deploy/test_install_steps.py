@@ -87,10 +87,17 @@ def test_node_packages_without_a_network(project: Path) -> None:
 
 
 def test_a_package_that_is_refused_is_no_network_problem(project: Path) -> None:
-    """An error that npm reports gets a sentence of its own."""
+    """An error that npm reports gets a sentence of its own, such as that of a read-only home."""
     (project / "package-lock.json").unlink()
     status, _, wrong = installed(project, "node")
     assert (status, NO_NETWORK in wrong, wrong.count("\n")) == (2, False, 1)
+    (npm := project / "npm").write_text(
+        "#!/bin/sh\necho npm http fetch GET 200 https://registry.example.org/proxy-addr 9ms\n"
+        "echo npm error code EROFS\necho npm error path /home/me/.npm\necho npm error mkdir refused\nexit 1\n"
+    )
+    npm.chmod(0o755)
+    said = "make setup: Node packages (some 450) into node_modules: (mkdir refused)\n"
+    assert installed(project, "node", PATH=f"{project}:/usr/bin:/bin")[2] == said
 
 
 CHECK = str(ROOT / "packaging" / "check-tools.sh")
