@@ -1,5 +1,6 @@
 """A stream's news, from its records and from the failures of its functions."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +9,11 @@ import pytest
 from handlers.api.connection_records import Connection, Records
 from handlers.connection.gap_record import LOST, Gap
 from handlers.connection.lease import Lease
-from local.service.function_failures import Failure
+from handlers.errors import StreamDropped, StreamTakenOver
+from local.service.function_failures import Failure, Failures
 from local.service.stream_view import SILENT_MS, StreamView
+from states_language import load
+from states_language.clock import VirtualClock
 
 REFUSED = Failure("B", 900, 1_000, "StreamDropped", "nothing listens")
 
@@ -167,3 +171,52 @@ def test_a_connection_that_is_forgotten_counts_once() -> None:
     for newest in (100, 200, 300, 300):
         view.update(records(*every[newest - 100 : newest]), 1_000)
     assert (view.stored, len(view.seen)) == (300, 150)
+
+
+def read_failures(fails: Iterator[Exception | str]) -> list[Failure]:
+    """Returns the failures in the history of two lanes, A five seconds after B; `fails` has each call's outcome."""
+
+    def work(_event: Any, _lambda_context: Any) -> str:
+        outcome = next(fails)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def branch(lane: str, first: str) -> dict[str, Any]:
+        parameters = {"FunctionName": "work", "Payload": {"lane": lane}}
+        catch = [{"ErrorEquals": ["States.ALL"], "Next": f"Wait {lane}"}]
+        task = {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Parameters": parameters, "Catch": catch}
+        wait = {"Type": "Wait", "Seconds": 5, "Next": f"Do {lane}"}
+        return {"StartAt": f"{first} {lane}", "States": {f"Wait {lane}": wait, f"Do {lane}": {**task, "End": True}}}
+
+    parallel = {"Type": "Parallel", "Branches": [branch("A", "Wait"), branch("B", "Do")], "End": True}
+    machine = load({"StartAt": "Both", "States": {"Both": parallel}})
+    history = machine.execute(functions={"work": work}, clock=VirtualClock(start_ms=0)).history
+    reader = Failures()
+    failures = [failure for end in range(len(history) + 1) for failure in reader.read_new(history[:end])]
+    assert Failures().read_new(history) == failures
+    return failures
+
+
+def test_failures_are_read_from_a_history() -> None:
+    """Each failed attempt is returned once, with its lane, its times and the function's message."""
+    assert read_failures(iter([StreamDropped("cut"), StreamTakenOver("later"), "ended", "ended"])) == [
+        Failure("B", 0, 0, "StreamDropped", "cut"),
+        Failure("A", 5_000, 5_000, "StreamTakenOver", "later"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "reason"),
+    [
+        ("StreamDropped", "nothing listens", "nothing listens"),
+        ("StreamDropped", "", "StreamDropped"),
+        ("Sandbox.Timedout", "Task timed out after 8.00 seconds", "its function was killed"),
+        ("Runtime.ExitError", "Runtime exited with error: signal: killed", "its function was killed"),
+        ("Lambda.Unknown", "no answer", "its function did not answer"),
+        ("States.Timeout", "", "its function did not answer"),
+    ],
+)
+def test_the_reason_is_the_message_or_the_error(error: str, message: str, reason: str) -> None:
+    """The reason is the function's message, or else the error's name; only a known kill is called a kill."""
+    assert Failure("A", 0, 0, error, message).reason == reason
