@@ -40,7 +40,6 @@ class Goal:
 
     @property
     def line(self) -> str:
-        """The goal for people."""
         times = "" if self.limit_ms is None else f": {_ms(self.measured_ms)}, at most {_ms(self.limit_ms)}"
         return f"{'ok    ' if self.met else 'missed'}  {self.policy}: {self.goal}{times}"
 
@@ -130,7 +129,6 @@ def show(asked: argparse.Namespace, figures: Row, goals: Iterable[Goal] = (), *,
 
 
 def figure_lines(figures: Row) -> list[str]:
-    """Return the figures for people."""
     lines = []
     for name, value in figures.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):

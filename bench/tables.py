@@ -68,8 +68,6 @@ class Tables:
 
 
 class RequestHandler(Protocol):
-    """What answers requests."""
-
     def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return the status and the body of the response."""
 

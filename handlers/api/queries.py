@@ -73,7 +73,6 @@ class PageRequest:
     order: str = ""
 
     def includes(self, instant_ms: int) -> bool:
-        """Returns whether the page has entries of this instant."""
         return self.from_ms <= instant_ms < self.to_ms
 
 

@@ -177,7 +177,6 @@ class Profile:
         return dict(self.backoff).get(kind)
 
     def decoder(self) -> Decoder:
-        """Returns a new decoder for one connection."""
         skips = self.oversize == "dead-letter"
         return make_decoder(self.framing, self.max_frame_bytes, comments=self.marks.read_comments, skips=skips)
 

@@ -78,7 +78,6 @@ def integer(most: int, *, least: int = 1) -> Form:
 
 
 def choice(words: tuple[str, ...]) -> Form:
-    """Returns the form of a choice between words."""
     return Form({"enum": list(words)}, f"must be one of {', '.join(words)}")
 
 

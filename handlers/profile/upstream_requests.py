@@ -150,7 +150,6 @@ def _body(profile: Profile, text: str, stream_id: str, place: str | None, secret
 
 
 def fill_json(value: Any, stream_id: str, secrets: Secrets) -> Any:
-    """Returns the JSON value with its texts filled in."""
     if isinstance(value, dict):
         return {name: fill_json(inner, stream_id, secrets) for name, inner in value.items()}
     if isinstance(value, list):

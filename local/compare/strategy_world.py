@@ -231,7 +231,6 @@ def read_lifetimes(path: Path = FILE) -> list[Lifetime]:
 
 
 def shortest_lifetime(limit_s: int) -> Lifetime:
-    """Returns the shortest lifetime that reaches the limit."""
     return next(life for life in read_lifetimes() if life.most_s >= limit_s)
 
 

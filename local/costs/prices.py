@@ -33,7 +33,6 @@ class Prices:
         return gb_s * self.usd("lambda", "gb_second_arm64") + calls * self.usd("lambda", "million_requests")
 
     def log_usd(self, size: float) -> float:
-        """The price of so many bytes of a log."""
         return size / GB * self.usd("cloudwatch", "log_gb")
 
     def with_price(self, table: str, name: str, usd: float) -> "Prices":

@@ -117,11 +117,9 @@ class Counts:
         return sum(count.requests for kind, count in self.by_kind.items() if kind.table == table)
 
     def write_units(self, table: str) -> int:
-        """The billed write units of a table."""
         return sum(count.write_units for kind, count in self.by_kind.items() if kind.table == table)
 
     def read_units(self, table: str) -> float:
-        """The billed read units of a table."""
         return sum(count.read_units for kind, count in self.by_kind.items() if kind.table == table)
 
 

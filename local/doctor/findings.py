@@ -65,7 +65,6 @@ class Finding:
         return self.state not in (State.WRONG, State.UNKNOWN)
 
     def line(self) -> str:
-        """The finding for a person."""
         wanted = f", and should be {self.wanted}" if self.wanted else ""
         return f"{self.state.value:<6} {self.what}: {self.found}{wanted}{f'. {self.fix}' if self.fix else ''}"
 

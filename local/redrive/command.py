@@ -26,7 +26,6 @@ from streamkeeper.transport import path_of
 
 
 def outcome_line(result: Outcome, *, dry_run: bool) -> str:
-    """The outcome for a person."""
     letter, key = result.letter, result.letter.key
     what = f"{letter.stream_id or '?'}{f', event {key}' if key else ''} ({letter.reason or 'no reason'})"
     would = dry_run and result.outcome not in (LEFT, KNOWN, RUNS)

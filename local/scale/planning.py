@@ -185,7 +185,6 @@ class Plan:
         return notes
 
     def as_json(self) -> dict[str, Any]:
-        """The plan, as JSON takes it."""
         first, at = self.limit_met_first
         share = next(one.share for one in self.limits if one.name == first.name)
         return {

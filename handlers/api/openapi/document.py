@@ -170,7 +170,6 @@ def _known() -> dict[str, Any]:
 
 
 def example(name: str) -> Any:
-    """Returns an example of the schema with this name."""
     return _value(schemas()[name], "") | _known().get(name, {})
 
 

@@ -42,7 +42,6 @@ class Call:
 
     @functools.cached_property
     def path_count(self) -> int:
-        """Return how many paths the call reads."""
         return sum(map(count_paths, self.arguments))
 
 
@@ -50,7 +49,6 @@ Expression = Literal | Call | Path
 
 
 def count_paths(expression: Expression) -> int:
-    """Return how many paths an expression reads."""
     return expression.path_count if isinstance(expression, Call) else int(isinstance(expression, Path))
 
 

@@ -80,7 +80,6 @@ def format_path(steps: Iterable[Step]) -> str:
 
 
 def format_step(step: Step) -> str:
-    """Return a step in brackets."""
     if isinstance(step, Index):
         return f"[{step.index}]"
     names = step.names if isinstance(step, Names) else [step.name] if isinstance(step, Name) else []

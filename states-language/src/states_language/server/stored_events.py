@@ -76,7 +76,6 @@ class WrittenEvents(_Events):
         self._text, self._places = bytearray(), array("Q", [0])
 
     def add(self, text: bytes) -> None:
-        """Adds the JSON text of an event."""
         self._text += text + b","
         self._places.append(len(self._text))
 

@@ -90,7 +90,6 @@ class Line:
 
     @functools.cached_property
     def states_with_lines(self) -> list[State]:
-        """Return the states that have lines within them."""
         return [state for state in self.states.values() if state.inner_lines or state.isolated_lines]
 
 

@@ -21,7 +21,6 @@ Report = dict[str, Any]
 
 
 def examine(path: Path, args: argparse.Namespace) -> Report:
-    """Return the report on a file."""
     try:
         definition = files.read_definition_file(path, args)
     except Mistake as problem:
