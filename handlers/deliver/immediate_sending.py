@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from handlers.deliver.arrivals import Arrival, SentAtOnce, Taken
 from handlers.deliver.bells import Place
-from handlers.deliver.contract import Message, Promises
+from handlers.deliver.contract import Message, Promises, Refusal
 from handlers.deliver.delivery_records import SinkRecord, SinkRecords, with_taken
 from handlers.deliver.feed import messages_of
-from handlers.deliver.sending import PARALLEL, Each, Send, send_all
+from handlers.deliver.sending import PARALLEL, Each, Outcomes, Send, send_all
 from handlers.deliver.table_records import Brought, decode_image
 from handlers.errors import StoreUnavailable
 from handlers.profile.deliver_field import Target
@@ -75,14 +75,7 @@ class ImmediateSending:
         self._taken_after, self._records = SentAtOnce(end), known
         tries = [one for target in self.targets if (one := self._plan_try(target, end, len(messages))) is not None]
         for one in sorted(tries, key=lambda one: one.record.took_ms):
-            outcomes = send_all(
-                messages,
-                one.promises,
-                one.send,
-                lambda: self.now_ms() >= self.until_ms,
-                in_order=one.target.in_order,
-                each=self.each,
-            )
+            outcomes = self._send_until_poison(one, messages)
             # Only what it took without a hole counts: its place lies before the first message that it did not take.
             leading = takewhile(lambda pair: pair[0] is pair[1], zip(messages, outcomes.taken, strict=False))
             count = sum(1 for _ in leading)
@@ -91,6 +84,20 @@ class ImmediateSending:
                 self._taken[one.record.sink] = Taken(one.record.delivered, count, part)
             if outcomes.rest_ms:
                 self._rests[one.record.sink] = self.now_ms() + outcomes.rest_ms
+
+    def _send_until_poison(self, one: _Try, messages: Sequence[Message]) -> Outcomes:
+        """Sends until the time is up, or a message is poison: the worker would send again what follows it."""
+        poison = list[Refusal]()
+
+        def send(batch: Sequence[Message]) -> Mapping[int, Refusal]:
+            refusals = one.send(batch)
+            poison.extend(refusal for refusal in refusals.values() if refusal.is_final)
+            return refusals
+
+        most_bytes = one.promises.most_message_bytes - one.promises.around_bytes
+        fits = takewhile(lambda message: message.size_bytes <= most_bytes, messages)
+        is_over = lambda: bool(poison) or self.now_ms() >= self.until_ms  # noqa: E731
+        return send_all(fits, one.promises, send, is_over, in_order=one.target.in_order, each=self.each)
 
     def _messages(self) -> tuple[list[Message], list[int], str]:
         """Returns the messages, how far in the arrival each lies, and what cannot be read."""

@@ -370,16 +370,23 @@ def test_an_event_refused_at_once_is_rung_for_and_keeps_its_place(refusal: Refus
     assert (len(stage.letters), came.delivered) == ((1, 4) if is_poison else (0, 5))
 
 
-def test_events_accepted_before_a_refusal_are_sent_once() -> None:
-    """A worker continues after the accepted events; count and lag are those of the rest."""
+@pytest.mark.parametrize(("poison", "large"), [(None, ""), (Refusal("no", is_final=True), ""), (None, "x" * 10**6)])
+def test_events_sent_at_once_with_a_refused_one_are_sent_once(poison: Refusal | None, large: str) -> None:
+    """A worker continues after the accepted events; count and lag are those of the rest.
+
+    Before, events behind poison were sent twice.
+    """
     stage, refusals = warmed(), [AWAY]
-    stage.answer = lambda _target, batch: {0: refusals.pop()} if batch[0].key == "3" and refusals else TAKE
+    stage.answer = lambda _target, batch: (
+        {0: poison or refusals.pop()} if batch[0].key == "3" and (poison or refusals) else TAKE
+    )
     at_ms = stage.clock.now_ms
-    records = stage.stored("a", *(event(str(n), at_ms=at_ms + n) for n in (1, 2, 3, 4)))
+    records = stage.stored("a", *(event(str(n), large if n == 3 else "x", at_ms=at_ms + n) for n in (1, 2, 3, 4)))
     stage.virtual.delivery.note(records)
     assert lag(stage.virtual.delivery.arrivals, "a", of(stage)) == (2, at_ms + 3)
     stage.run(60)
-    assert (stage.keys(), of(stage).delivered, stage.is_over) == (["0", "1", "2", "3", "4"], 5, True)
+    taken = ["0", "1", "2", *([] if poison or large else ["3"]), "4"]
+    assert (stage.keys(), of(stage).delivered, stage.is_over) == (taken, len(taken), True)
 
 
 def test_waiting_and_former_sinks_do_not_delay_a_quick_sink() -> None:
