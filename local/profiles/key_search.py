@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from handlers.framing.decoders import FRAMINGS
 from handlers.framing.events import parse_json
 from handlers.framing.frames import Frame
 from local.profiles.address_probe import MEMBER, ProbedAddress, ProbeResult, probe
@@ -23,11 +24,58 @@ _PARAMETERS = ("since", "after", "cursor", "offset", "from")
 _DEPTH = 3
 # How long a request for one place waits at most, and how many are made.
 _WAIT_S, _QUESTIONS = 3.0, 8
+# Safe for counted ids: with "first", events of a restarted server would be taken for earlier ones.
+_COUNTED_LINE = (
+    'on_conflict = "epoch"  # the ids are counted: if they begin with 1 again, all is stored, as a new epoch'
+)
+_COUNT_DIGITS = 9
 _GUESS = 'on_conflict = "both"  # the key is a guess: another body under it is stored too, until you write "first"'
 
 
 def key_lines(address: ProbedAddress, framing: str, seen: ProbeResult, seconds: float) -> list[str]:
     """Returns the lines of a profile about the key of events, and how to resume."""
+    ids, count = seen.ids if FRAMINGS[framing].has_ids else [], len(seen.frames)  # type: ignore[index]
+    # A few events without an id, such as a greeting, do not matter: their hash is their key.
+    if len(set(ids)) == len(ids) > count / 2:
+        but = f" but {count - len(ids)}, known by hash," if count > len(ids) else ""
+        lines = [f"# Each event{but} has a different id, which is the dedup key and the cursor."]
+        lines += [_COUNTED_LINE] if _are_counted(ids) else []
+        return lines + _resumption_lines(address, framing, seen, seconds)
+    why = "the others have none" if len(set(ids)) == len(ids) else "but the ids are not all different"
+    about_ids = [f"# {len(ids)} of the {count} events have an id, {why}."] if ids else []
+    return about_ids + _body_key_lines(address, framing, seen, seconds)
+
+
+def _are_counted(ids: list[str]) -> bool:
+    """Whether the ids are consecutive numbers and not instants; then a restart may begin with 1 again."""
+    are_numbers = all(one.isdecimal() and len(one) <= _COUNT_DIGITS for one in ids)
+    return are_numbers and all(int(later) == int(earlier) + 1 for earlier, later in pairwise(ids))
+
+
+def _resumption_lines(address: ProbedAddress, framing: str, seen: ProbeResult, seconds_: float) -> list[str]:
+    """Whether the upstream resumes behind an id, found by a request with one in the middle."""
+    if len(seen.ids) < 2:
+        return ["# One event is too few to see whether it resumes behind an id: read for longer (--seconds)."]
+    middle = (len(seen.ids) - 1) // 2
+    asked, later = seen.ids[middle], seen.ids[middle + 1]
+    # A greeting may come before the first event, as in the answer before.
+    greetings = next(place for place, frame in enumerate(seen.frames) if frame.id)
+    again = probe(address, framing, seconds_, asked, most_frames=greetings + 1)
+    asking = "# Requested with the id of an event (Last-Event-ID)"
+    resume = 'resume = { header = "Last-Event-ID" }'
+    if again.ids[:1] == [later]:
+        return [f"{resume}  # requested with the id of an event, it sent those after it"]
+    if again.ids[:1] == [asked] and middle:
+        return [f"{resume}  # requested with the id of an event, it began with that event, which is stored once"]
+    if not 200 <= again.status < 300:
+        return [f"{asking}, it answered {again.status or 'nothing'}; a function then requests it without."]
+    if again.ids:
+        return [f"{asking}, it sent other events; whether any in between are missing is unknown."]
+    return [f"{asking}, it sent nothing."]
+
+
+def _body_key_lines(address: ProbedAddress, framing: str, seen: ProbeResult, seconds: float) -> list[str]:
+    """Returns the lines about a key in the bodies, and how to resume."""
     if len(seen.frames) < 2:
         return ['key = "hash"  # one event is too few to find its key: read for longer (--seconds)']
     usual = seen if unique_places(seen.bodies) else _without_other_members(seen)

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from handlers.api.verdict import plural
 from handlers.errors import StreamkeeperError
-from handlers.framing.decoders import FRAMINGS, Framing, content_type_problem, framing_of
+from handlers.framing.decoders import Framing, content_type_problem, framing_of
 from handlers.framing.events import parse_json
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.parse import parse
@@ -40,13 +40,11 @@ _ADVICE = {
 }
 # A line of text that belongs to no larger document: neither indented nor a bracket of JSON or HTML.
 _TEXT_LINE = re.compile(rb"[^\s\[\]{}<\x00-\x1f][^\x00-\x08\x0e-\x1f]*")
+# How what is not read begins, after the head of a wire frame on a socket.
+_WIRE_HEAD = rb"(?s:[\x81\x82].{1,3}?)?"
+_NOT_READ = {"Socket.IO": rb'0\{"sid":', "NATS": rb'INFO \{"server_id":', "SignalR": rb"\{\}\x1e"}
 UNAUTHORIZED = 401
 _SCHEMA = "#:schema ../profile.schema.json"
-# Safe for counted ids: with "first", events of a restarted server would be taken for earlier ones.
-_COUNTED_LINE = (
-    'on_conflict = "epoch"  # the ids are counted: if they begin with 1 again, all is stored, as a new epoch'
-)
-_COUNT_DIGITS = 9
 _LEAST_STALL_S, _STALL_S, _MISSED = 15, 60, 4
 
 
@@ -152,8 +150,9 @@ def _refusal(seen: ProbeResult, framing: Framing) -> str | None:
     if seen.problem:
         return seen.problem
     # Over HTTP, or in the first frame of a socket.
-    if re.match(rb'(\x81[^{]{1,3})?0\{"sid":', seen.first):
-        return "it is Socket.IO's, which is not read: docs/not-read.md says what to do"
+    protocol = next((name for name, begin in _NOT_READ.items() if re.match(_WIRE_HEAD + begin, seen.first)), None)
+    if protocol is not None:
+        return f"it is {protocol}'s, which is not read: docs/not-read.md says what to do"
     if framing == "websocket" and seen.status == SWITCHED:
         return None
     if not 200 <= seen.status < 300 or framing == "websocket":
@@ -213,16 +212,9 @@ def _profile_lines(address: ProbedAddress, framing: str, why: str, seen: ProbeRe
     answered = {one[0] for one in answers if one is not None}
     seen.frames = [frame for place, frame in enumerate(seen.frames) if place not in answered]
     marks, why_heartbeats, seen.frames = key_search.find_heartbeats(seen.frames)
-    has_ids = FRAMINGS[framing].has_ids  # type: ignore[index]
     if not seen.frames:
         lines.append("# No event came, so key and cursor are the defaults. Read for longer (--seconds) to learn more.")
-    elif has_ids and len(set(seen.ids)) == len(seen.frames):
-        lines.append("# Each event has a different id, which is the dedup key and the cursor.")
-        lines += [_COUNTED_LINE] if _are_counted(seen.ids) else []
-        lines += _resumption_lines(address, framing, seen, seconds_)
     else:
-        if has_ids and seen.ids:
-            lines.append(f"# {len(seen.ids)} of the events have an id, but the ids are not all different.")
         lines += key_search.key_lines(address, framing, seen, seconds_)
     if marks:
         listed = marks[0] if len(marks) == 1 else f"[{', '.join(marks)}]"
@@ -243,32 +235,6 @@ def _subscribe_lines(address: ProbedAddress, seen: ProbeResult, answers: list[tu
     messages = [f"{{ send = {to_toml(one)}{mark} }}" for one, mark in zip(address.parsed_messages, marks, strict=True)]
     why = "this answer came" if any(answers) else "no answer came"
     return [*ended, f"subscribe = [{', '.join(messages)}]  # {why}"]
-
-
-def _are_counted(ids: list[str]) -> bool:
-    """Whether the ids are consecutive numbers and not instants; then a restart may begin with 1 again."""
-    are_numbers = all(one.isdecimal() and len(one) <= _COUNT_DIGITS for one in ids)
-    return are_numbers and all(int(later) == int(earlier) + 1 for earlier, later in pairwise(ids))
-
-
-def _resumption_lines(address: ProbedAddress, framing: str, seen: ProbeResult, seconds_: float) -> list[str]:
-    """Whether the upstream resumes behind an id, found by a request with one in the middle."""
-    if len(seen.ids) < 2:
-        return ["# One event is too few to see whether it resumes behind an id: read for longer (--seconds)."]
-    middle = (len(seen.ids) - 1) // 2
-    asked, later = seen.ids[middle], seen.ids[middle + 1]
-    again = probe(address, framing, seconds_, asked, most_frames=1)
-    asking = "# Requested with the id of an event (Last-Event-ID)"
-    resume = 'resume = { header = "Last-Event-ID" }'
-    if again.ids[:1] == [later]:
-        return [f"{resume}  # requested with the id of an event, it sent those after it"]
-    if again.ids[:1] == [asked] and middle:
-        return [f"{resume}  # requested with the id of an event, it began with that event, which is stored once"]
-    if not 200 <= again.status < 300:
-        return [f"{asking}, it answered {again.status or 'nothing'}; a function then requests it without."]
-    if again.ids:
-        return [f"{asking}, it sent other events; whether any in between are missing is unknown."]
-    return [f"{asking}, it sent nothing."]
 
 
 def _stall_line(seen: ProbeResult, seconds_: float) -> str:

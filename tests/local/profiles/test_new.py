@@ -5,6 +5,7 @@ Each profile that it writes passes `profile check`, and `profile try` reads even
 
 import contextlib
 import json
+import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -111,6 +112,8 @@ def sse_message(number: int, id_: str = "", name: str = "", data: str = "") -> b
         ),
         # A tick that repeats has the place too, and may be an event that came twice.
         (b"".join(sse_message(0, data=f'{{"n": {n % 3}, "op": "t{n % 3}"}}') for n in range(4)), {"key": "each"}),
+        # django-eventstream greets without an id.
+        (b"event: open\ndata:\n\n" + b"".join(sse_message(n, id_=f"prices:{n}") for n in range(3)), {}),
         # Instants are no count, nor is what leaves numbers out.
         (b"".join(sse_message(n, id_=f"{n + 10**9}") for n in range(4)), {}),
         (b"".join(sse_message(n, id_=f"{n * n}") for n in range(4)), {}),
@@ -127,6 +130,19 @@ def test_the_key_is_chosen_by_what_differs_between_events(
         profile = make_profile(server.address, tmp_path)
     assert {name: profile[name] for name in profile if name in ("key", "on_conflict", "heartbeat", "cursor")} == wanted
     assert profile["framing"] == "sse"
+
+
+def test_a_greeting_without_an_id_hides_no_resuming(tmp_path: Path) -> None:
+    """The upstream is found to resume after an id although each answer begins with a greeting that has none."""
+
+    def serve(peer: Peer) -> None:
+        after = re.search(rb"(?i)last-event-id: p:(\d+)", peer.request)
+        first = int(after[1]) + 1 if after else 0
+        events = b"".join(sse_message(n, id_=f"p:{n}") for n in range(first, 4))
+        peer.send(UNTIL_CLOSE + b"event: open\ndata:\n\n" + events)
+
+    with serving(serve) as server:
+        assert make_profile(server.address, tmp_path)["resume"] == {"header": "Last-Event-ID"}
 
 
 def test_a_profile_is_written_for_a_post_too(tmp_path: Path) -> None:
@@ -171,6 +187,8 @@ def test_an_answer_that_ends_gets_a_profile_with_a_note(tmp_path: Path, capsys: 
         ("200 OK", "the answer (text/html) is a document that ends, not a stream of events"),
         ("200 OK\r\nContent-Encoding: br", "the body is compressed by a coding that was not requested"),
         (PLAIN + '0{"sid":"x"}', "it is Socket.IO's, which is not read"),
+        (PLAIN + 'INFO {"server_id":"x"} ', "it is NATS's, which is not read"),
+        (PLAIN + "{}\x1e", "it is SignalR's, which is not read"),
         (PLAIN + "data: 1\n\n", "the answer has a content type other than text/event-stream"),
     ],
 )
