@@ -42,8 +42,8 @@ IN_A_LOG = Layout(LOG)
 class Resumption:
     """Where a connection resumes; the cursor is None when none was saved yet, `saved_ms` is when it was saved.
 
-    Everything until `known_ms` is stored or lies in an open gap; `behind_ms` is how long a connection that resumes from
-    the cursor must last to have caught up. Both are from the ledger, None if it has no record. `last_searched` is the
+    Everything until `known_ms` is stored or lies in an open gap; what happened since `backlog_from_ms` may come as a
+    backlog if the connection resumes. Both are from the ledger, None if it has no record. `last_searched` is the
     last connection that recorded the gaps. `connected_ms` is until when any connection is known to have been open, None
     if none is. `event_ms`, `pause_ms` and `spending` are from the record of the newest connection; `is_counting` is
     whether that record has no end yet. `is_logged` is whether the cursor may be from the stream's log, and so be later
@@ -53,7 +53,7 @@ class Resumption:
     cursor: str | None
     saved_ms: int | None = None
     known_ms: int | None = None
-    behind_ms: int | None = None
+    backlog_from_ms: int | None = None
     connected_ms: int | None = None
     last_searched: int = 0
     event_ms: int | None = None

@@ -154,8 +154,9 @@ class Backlog:
         # Without records of connections, the cursor is all that is known of the time before.
         since_ms = at.saved_ms if at.known_ms is None else at.known_ms
         self.since_ms = None if since_ms is None else min(since_ms, now_ms)
-        behind_ms = now_ms - (now_ms if self.since_ms is None else self.since_ms)
-        self._behind_ms = behind_ms if at.behind_ms is None else at.behind_ms
+        # The answer that names the instant may have waited, so it counts from that instant, not from the answer.
+        behind_from_ms = self.since_ms if at.backlog_from_ms is None else at.backlog_from_ms
+        self._behind_ms = 0 if behind_from_ms is None else now_ms - behind_from_ms
 
     def record_opened(self, now_ms: int) -> None:
         """Records that the upstream has answered with the stream."""

@@ -62,11 +62,12 @@ class ControlRecord:
         record = self.with_stored_until(self.cursor_fence, self.cursor_came_ms)
         known, live = record.ledger_sum_with_live(), record.live or {}
         since_ms = now_ms - (typed_values.read_int(live, "opened_ms") or now_ms)
+        behind_ms = known.behind_ms(self.cursor_fence, now_ms)
         return Resumption(
             cursor=self.cursor,
             saved_ms=self.saved_ms,
             known_ms=known.at_ms,
-            behind_ms=known.behind_ms(self.cursor_fence, now_ms),
+            backlog_from_ms=None if behind_ms is None else now_ms - behind_ms,
             connected_ms=known.until_ms if known.fence else None,
             last_searched=self.gaps_recorded_by,
             event_ms=typed_values.read_int(live, "event_ms"),

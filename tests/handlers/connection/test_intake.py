@@ -301,7 +301,7 @@ def test_a_loss_announced_before_a_connection_has_caught_up_begins_where_all_was
     """
     manager = fresh(resume={"header": "Last-Event-ID"}, loss={"event": "lost"})
     manager.start(90_000)
-    manager.handle(90_020, Claimed(Lease(fence=FENCE), Resumption("7", 5, known_ms=89_000, behind_ms=2_040)))
+    manager.handle(90_020, Claimed(Lease(fence=FENCE), Resumption("7", 5, known_ms=89_000, backlog_from_ms=87_980)))
     manager.handle(90_030, Opened(200))
     spans = []
     for at_ms in (90_040, 92_000, 92_090, 93_000):
@@ -337,7 +337,7 @@ def test_an_event_shows_by_its_own_time_how_far_the_connection_is_behind(date: s
     """An event's own time, by the upstream's clock, counts once it is stored; later, older times change nothing."""
     record = Record(900_000)
     record.fence = 3
-    record.record_resumption(1_000, Resumption("7", 700, behind_ms=99_000), is_asked=True)
+    record.record_resumption(1_000, Resumption("7", 700, backlog_from_ms=-98_000), is_asked=True)
     intake = Intake(profile(time="$.at", time_unit="iso"))
     set_arrival(record.liveness, 1_000, None, None)
     intake.take_answer(1_000, Opened(200, {"date": date}), record)

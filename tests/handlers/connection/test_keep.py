@@ -85,7 +85,7 @@ def test_an_upstream_that_sends_left_out_events_is_not_idle() -> None:
     """A connection 20 s behind catches up by idle heartbeats, not by left-out events: kept ones may follow."""
     live_ms = []
     for frames in ([quote(n) for n in range(1, 5)], [{"alive": True}] * 4):
-        manager = claimed(at=Resumption("0", 0, behind_ms=20_000), **FIELDS)
+        manager = claimed(at=Resumption("0", 0, backlog_from_ms=-19_980), **FIELDS)
         manager.handle(30, Opened(200))
         for now_ms, frame in zip((1_000, 4_000, 7_000, 8_000), frames, strict=True):
             chunk(manager, now_ms, frame)

@@ -31,7 +31,8 @@ def opened(
     record = Record(DEADLINE_MS)
     record.begin(1_000)
     record.fence = 3
-    record.record_resumption(1_100, Resumption("7", saved_ms, known_ms, behind_ms), is_asked=True, reach_ms=reach_ms)
+    at = Resumption("7", saved_ms, known_ms, None if behind_ms is None else 1_100 - behind_ms)
+    record.record_resumption(1_100, at, is_asked=True, reach_ms=reach_ms)
     set_arrival(record.liveness, 1_500, 1_400, None)
     record.record_opened(1_500)
     return record

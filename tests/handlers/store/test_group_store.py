@@ -78,7 +78,7 @@ def test_a_log_stream_is_behind_by_the_events_that_its_log_lacks(came: list[tupl
     record = to_record({"live": {"M": live}})
     for fence, came_ms in came:
         record = record.with_stored_until(fence, came_ms)
-    assert record.resumption(NOW_MS).behind_ms == behind_ms
+    assert record.resumption(NOW_MS).backlog_from_ms == NOW_MS - behind_ms
 
 
 @pytest.mark.parametrize(("died_s", "status"), [(2, "stopping"), (8, "stopped")])

@@ -166,7 +166,7 @@ def test_opening_takes_a_claim_and_a_mark() -> None:
     released = function.ask(Release("6", end))
     assert (released.lease.released_token, table.requests) == (1, ["update_item"] * 5)
     again = Function(table, "r1", now_ms=2_600).claim()
-    assert again.resumption == Resumption("6", 0, 2_500, 100, 2_500)
+    assert again.resumption == Resumption("6", 0, 2_500, 2_500, 2_500)
     assert table.requests == ["update_item"] * 6
     assert table.written == ["lease"] * 3 + ["connection#000000000001", "lease", "lease"]
 
@@ -229,7 +229,7 @@ def test_a_killed_connection_is_recorded_by_the_next_one() -> None:
     opened(table).ask(Heartbeat("5", row(1, 2_000, stored=4), 9_500))
     assert table.item("connection#000000000001") == {}
     next_one = Function(table, "r2", now_ms=3_000)
-    assert next_one.claim().resumption == Resumption("5", 0, 2_000, 1_000, 2_000)
+    assert next_one.claim().resumption == Resumption("5", 0, 2_000, 2_000, 2_000)
     record = table.item("connection#000000000001")
     # Counts of zero are not kept, because the ledger is kept for long.
     names = ("fence", "seen_ms", "stored", "frames", "lane", "request_id", "ended_by", "closed_ms")
@@ -276,7 +276,7 @@ def test_a_refused_turn_keeps_the_predecessors_evidence() -> None:
     refused.ask(Release(None, Progress(2, claimed_ms=2_600, opened_ms=None, seen_ms=2_600, ended_by="refused")))
     third = Function(table, "r3", now_ms=3_000, overlap="forbids")
     third.claim()
-    assert third.ask(TakeTurn(3, 9_900)).resumption == Resumption("6", 0, 2_500, 500, 2_500)
+    assert third.ask(TakeTurn(3, 9_900)).resumption == Resumption("6", 0, 2_500, 2_500, 2_500)
 
 
 @pytest.mark.parametrize(
