@@ -2,6 +2,8 @@
 PYTHON ?= python3
 # Another Python needs an environment of its own: make test PYTHON=python3.13 VENV=.venv-3.13
 VENV ?= .venv
+# The same, from the interpreter's folder; make splits an absolute path at its spaces.
+LANGUAGE_VENV = $(if $(filter /%,$(VENV)),,../)$(VENV)
 # How many processes share the tests; a number instead of auto chooses it.
 JOBS ?= auto
 # The site's own environment and pages.
@@ -27,10 +29,10 @@ test-all: style  ## the same, and the tests that take minutes: 10,000 schedules,
 	@$(VENV)/bin/pytest --numprocesses $(JOBS) --rerun-alone -m ""
 
 test-language: setup  ## check and test the interpreter and its server alone, as `make -C states-language test` does
-	@$(MAKE) --no-print-directory -C states-language VENV=$(abspath $(VENV)) test
+	@$(MAKE) --no-print-directory -C states-language VENV=$(LANGUAGE_VENV) test
 
 check: style  ## check the style and the types alone
-	@$(VENV)/bin/mypy --no-error-summary && $(MAKE) --no-print-directory -C states-language VENV=$(abspath $(VENV)) style
+	@$(VENV)/bin/mypy --no-error-summary && $(MAKE) --no-print-directory -C states-language VENV=$(LANGUAGE_VENV) style
 
 style: setup
 	@$(VENV)/bin/ruff check --quiet && $(VENV)/bin/ruff format --check --quiet
