@@ -74,14 +74,12 @@ def wrong_waiting(world: World, coverage: dict[str, Any], dead_after_ms: int, *,
     done = {*world.watch.stored, *map(world.wire.key_number, world.watch.letters()), *world.upstream.lost}
     done |= {n for one in world.upstream.links for n in one.sent[: one.written] if world.watch.ids.is_dropped(n)}
     links = [link for link in world.upstream.open_links if link.function.is_alive]
-    began_ms = min(link.opened_ms for link in world.upstream.links if link.opened_ms is not None) if links else 0
-    # A socket may bring events from before the stream's first connection, which no connection need know of.
     came_ms = [
-        at_ms
+        # A link may bring events that happened before it opened.
+        max(link.came_ms.get(number, world.upstream.emitted_ms[number]), link.opened_ms or 0)
         for link in links
         for number in link.sent
         if number not in done and number not in link.waiting
-        if (at_ms := link.came_ms.get(number, world.upstream.emitted_ms[number])) >= began_ms
     ]
     since_ms, span = instant_ms(coverage["waiting_since_at"] or ""), (0, now_ms)
     shown = [_span(gap, span) for gap in coverage["gaps"] if gap["state"] in INCOMPLETE]
