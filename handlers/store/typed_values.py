@@ -91,7 +91,7 @@ def typed_item(values: Mapping[str, Any]) -> Item:
 
 
 # By a field's annotation: its value if the attribute is absent, and the function that reads the attribute.
-_READERS: dict[object, tuple[Any, Callable[[Item, str], Any]]] = {
+_READERS: dict[str, tuple[Any, Callable[[Item, str], Any]]] = {
     "int": (0, lambda item, name: read_int(item, name) or 0),
     "int | None": (None, read_int),
     "str": ("", lambda item, name: read_text(item, name) or ""),
@@ -105,8 +105,10 @@ def _readable_fields(
     kind: Any, prefix: str, known: tuple[str, ...]
 ) -> list[tuple[str, str, Any, Callable[[Item, str], Any]]]:
     """Returns the fields of a dataclass that attributes can have; cached, as each request reads a control record."""
-    wanted = (one for one in fields(kind) if one.type in _READERS and one.name not in known)
-    return [(one.name, prefix + one.name, *_READERS[one.type]) for one in wanted]
+    # A module may import its annotations as texts or not.
+    types = {one.name: one.type.__name__ if isinstance(one.type, type) else str(one.type) for one in fields(kind)}
+    wanted = (name for name in types if types[name] in _READERS and name not in known)
+    return [(name, prefix + name, *_READERS[types[name]]) for name in wanted]
 
 
 def read_as(kind: type[T], item: Item, prefix: str = "", **known: Any) -> T:

@@ -74,7 +74,7 @@ def test_streams_of_an_aborted_group_become_unknown_without_the_watch(
     words: Words, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten minutes after the functions' last records, the status of each stream is "unknown"."""
-    monkeypatch.setattr("handlers.watching.orphan_recovery.is_suspect", lambda *_lease: False)
+    monkeypatch.setattr("handlers.connection.orphans.is_suspect", lambda *_lease: False)
     world = aborted(more_ms=600_000)
     assert {violation.kind for violation in violations(world)} >= {"stuck"}
     assert {word for _, word in words[-len(POLICIES) :]} == {"unknown"}
