@@ -124,6 +124,8 @@ class Epochs:
         """
         # A restart ends every connection: what came before the other one opened is another event.
         self.is_beside = self.beside_ms is not None and other_ms >= self.beside_ms
+        if self.begins and other_ms < self.epoch.since_ms:
+            return  # the other one is from before the newest epoch, and is compared only because clocks may differ
         row, known = self.row if count == self._last + 1 else NO_ROW, self.epoch
         self._last = count
         # Without a cursor nothing is repeated: a server that fails after each first event numbers all of them 1.

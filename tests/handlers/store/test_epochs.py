@@ -187,6 +187,20 @@ def test_three_known_keys_in_a_row_with_other_bodies_begin_an_epoch(store: str) 
     assert [key for key, _ in world.stored()] == ["1", "2", "3", "4", "5", *keys]
 
 
+@pytest.mark.parametrize("store", STORES)
+def test_events_from_before_a_restart_begin_no_second_epoch(store: str) -> None:
+    """Known keys from just before the newest epoch begin no other one, or its first events would be stored twice."""
+    world = World(store)
+    world.connection().sends(*of(0, *range(1, 10)))
+    world.now_ms += 5_000
+    connection, since_ms = world.connection(), world.now_ms + 100
+    connection.sends(*of(1, 1, 2, 3))
+    world.now_ms += 20_000
+    connection.sends(*of(1, *range(4, 10)))
+    assert world.epoch == Epoch(1, since_ms, since_ms, True)
+    assert world.connection().sends(*of(1, *range(1, 10))) == Written(0, 9)
+
+
 @pytest.mark.parametrize(("store", "on_conflict"), [("items", "first"), ("log", "first"), ("items", "both")])
 def test_ids_that_start_over_are_reported_if_no_epoch_may_begin(store: str, on_conflict: str) -> None:
     """If no epoch may begin, the control record reports the restart, at most once a minute while it lasts."""
