@@ -74,13 +74,8 @@ def wrong_waiting(world: World, coverage: dict[str, Any], dead_after_ms: int, *,
     done = {*world.watch.stored, *map(world.wire.key_number, world.watch.letters()), *world.upstream.lost}
     done |= {n for one in world.upstream.links for n in one.sent[: one.written] if world.watch.ids.is_dropped(n)}
     links = [link for link in world.upstream.open_links if link.function.is_alive]
-    came_ms = [
-        # A link may bring events that happened before it opened.
-        max(link.came_ms.get(number, world.upstream.emitted_ms[number]), link.opened_ms or 0)
-        for link in links
-        for number in link.sent
-        if number not in done and number not in link.waiting
-    ]
+    waiting = {n for link in links for n in link.sent if n not in done and n not in link.waiting}
+    came_ms = [_came_ms(world, number) for number in waiting]
     since_ms, span = instant_ms(coverage["waiting_since_at"] or ""), (0, now_ms)
     shown = [_span(gap, span) for gap in coverage["gaps"] if gap["state"] in INCOMPLETE]
     shown += [] if since_ms is None else [(since_ms, now_ms)]
@@ -95,6 +90,15 @@ def wrong_waiting(world: World, coverage: dict[str, Any], dead_after_ms: int, *,
     is_due = is_due and not any(now_ms - dead_after_ms <= at_ms <= now_ms for at_ms in resumed_ms)
     if since_ms is not None and is_due and not came_ms and is_settled:
         yield f"what came since {world.stamp(since_ms)} is shown as waiting, and all of it is stored"
+
+
+def _came_ms(world: World, number: int) -> int:
+    """Returns when the first link that brought an event did: a link may bring events from before it opened."""
+    return min(
+        max(link.came_ms.get(number, world.upstream.emitted_ms[number]), link.opened_ms or 0)
+        for link in world.upstream.links
+        if number in link.sent and number not in link.waiting
+    )
 
 
 def _span(gap: dict[str, Any], span: Interval) -> Interval:
