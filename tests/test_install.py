@@ -175,7 +175,7 @@ except SystemExit:
     large = {"importlib.metadata", "dataclasses", "inspect", "json", "asyncio", "timeline"}
     print((loaded - needed) & large, file=sys.stderr)
 """
-    ours = ["local.cli", "local.garbage_collection", "local.terminal", "local.terminal"]
+    ours = ["local.cli", "local.garbage_collection", "local.terminal"]
     status, _, said = product.run("python", "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}")
     assert (status, said) == (0, f"True {ours}\nset()\n")
 
