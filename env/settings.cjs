@@ -1,7 +1,7 @@
 // Resolves ${file(env/settings.cjs)}: {settings, upstreams} of the stage. It checks the settings by the rules of
-// settings.schema.json, and adds what follows from them. local/stages.py and local/stages.py do the same on a
-// laptop, in the same words: tests/deploy/test_settings.py compares the two. osls itself would read the file with more
-// types (dates, octal numbers) and variables; here, as there, it has only the types of JSON.
+// settings.schema.json, and adds what follows from them. local/stages.py does the same on a laptop, in the
+// same words: tests/deploy/test_settings.py compares the two. osls itself would read the file with more types (dates,
+// octal numbers) and variables; here, as there, it has only the types of JSON.
 'use strict';
 
 const fs = require('node:fs');
@@ -94,7 +94,10 @@ function problem(table) {
       continue;
     }
     const own = errors.filter(({ place }) => place[0] === name);
-    own.sort((one, other) => one.place.length - other.place.length || (one.instancePath < other.instancePath ? -1 : 1));
+    // A setting's own rule comes before one that depends on another setting.
+    const order = ({ place, instancePath, schemaPath }) =>
+      `${place.length} ${instancePath} ${schemaPath.startsWith('#/then/') ? 1 : 0}`;
+    own.sort((one, other) => (order(one) < order(other) ? -1 : 1));
     if (own.length > 0) {
       const { place, data, parentSchema } = own[0];
       // The content of a setting may hold a credential.

@@ -51,7 +51,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a project of only the retained resources."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "packaging" / "resources").mkdir(parents=True)
-    for name in ("adopt-retained.cjs", "deletion-protection.cjs", "resources/storage.yml"):
+    for name in ("adopt-retained.cjs", "deletion-protection.cjs", "plugin.cjs", "resources/storage.yml"):
         shutil.copy(ROOT / "packaging" / name, folder / "packaging" / name)
     (folder / "node_modules").symlink_to(ROOT / "node_modules")
     return folder

@@ -63,6 +63,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"give_up_after": 115}, "renew_after must be less than give_up_after, not 115 beside 115"),
     ({"connection_concurrency": 1}, "connection_concurrency must be 0, or a whole number from 2 to 100000, not 1"),
     ({"profiles_folder": "a/"}, "profiles_folder must be '' without a profiles_bucket, not 'a/'"),
+    (
+        {"profiles_folder": "a@b"},
+        "profiles_folder must be a folder of the bucket that ends in a slash (streams/), or '' for the whole bucket,"
+        " not 'a@b'",
+    ),
     ({"upstreams": None}, f"{VARIABLES}, not empty"),
     ({"upstreams": []}, f"{VARIABLES}, not a list"),
     ({"upstreams": {"ETCD": "https://etcd.example.org"}}, f"{VARIABLES}, not a table"),
