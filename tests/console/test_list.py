@@ -181,7 +181,10 @@ def test_a_telephone_and_a_tablet_show_whole_lines(service: LocalRun, browser: C
     )
     listed(service, [long_id], ending={"S": "Broken"}, ending_cause={"S": cause})
     shown(browser, address(service))
-    browser.do("await page.getByLabel('Search').fill('a-long-id-')")
+    browser.do(
+        """await page.getByLabel('Search').fill('a-long-id-');
+        await page.locator('.streams tbody a', { hasText: 'a-long-id-' }).waitFor();"""
+    )
     for viewport in ({"width": 768, "height": 1024}, TELEPHONE):
         seen_as(browser, "light", viewport)
         (letters,) = browser.do(LETTERS, ".streams .why")
