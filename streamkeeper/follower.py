@@ -178,7 +178,7 @@ async def follow(send: Sender, path: PagePath, place: Place, every_s: float) -> 
 
 
 async def _perform(send: Sender, steps: Steps[T]) -> T:
-    """As `performed`, without blocking."""
+    """As `perform` of the transport, without blocking."""
     outcome: Outcome = None
     while True:
         try:

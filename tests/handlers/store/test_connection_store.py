@@ -369,10 +369,7 @@ LIVES, RESUMED = Progress(3, 390, opened_ms=400, seen_ms=410), replace(OWN, resu
 def test_the_search_for_a_later_gap_closes_an_older_one(
     memory: Memory, own: Progress, later: tuple[Progress, ...], states: dict[int, str]
 ) -> None:
-    """A later search finds an older gap covered by an older connection that lasted, or proved by a newer one.
-
-    It finds it behind any number of announced losses.
-    """
+    """A later search finds an older gap covered or proved by another connection, behind any number of losses."""
     keep(store := memory.store(), SLOW, replace(own, closed_ms=110, ended_by="reset"))
     assert record_gaps(store, STREAM, 310, dead_after_ms=20).is_open
     for number in range(SEARCHED_CONNECTIONS):
