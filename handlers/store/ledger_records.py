@@ -146,6 +146,7 @@ def _certain_ms(records: Sequence[Record], *, is_cut: bool) -> int:
     `is_cut` is whether older ones exist. An older connection may have lasted longer than the one after it, and two
     lanes make two connections at a time.
     """
+    # Nothing is older than the first connection.
     if not is_cut or any(record.fence == 1 for record in records):
         return 0
     return max(record.last_ms for record in sorted(records, key=evidence.fence_order)[:2])

@@ -105,7 +105,7 @@ def _readable_fields(
     kind: Any, prefix: str, known: tuple[str, ...]
 ) -> list[tuple[str, str, Any, Callable[[Item, str], Any]]]:
     """Returns the fields of a dataclass that attributes can have; cached, as each request reads a control record."""
-    # A module may import its annotations as texts or not.
+    # Types are texts if their module postpones its annotations.
     types = {one.name: one.type.__name__ if isinstance(one.type, type) else str(one.type) for one in fields(kind)}
     wanted = (name for name in types if types[name] in _READERS and name not in known)
     return [(name, prefix + name, *_READERS[types[name]]) for name in wanted]
